@@ -248,7 +248,18 @@ _LAZY = {
     "wrappers.vector_delay": "VectorRealtimeDelay",
 }
 _WHERE = {name: module for module, names in _LAZY.items() for name in names.split()}
-_PACKAGES = ("analysis", "batched", "envs", "latency", "live", "schedule", "simulators", "tensors", "testing", "wrappers")
+_PACKAGES = (
+    "analysis",
+    "batched",
+    "envs",
+    "latency",
+    "live",
+    "schedule",
+    "simulators",
+    "tensors",
+    "testing",
+    "wrappers",
+)
 
 # Ids such as "async_wrappers/PokemonBlue-battles-v0"; an environment's module is imported when one is made.
 _GAME_BOY_GAMES = (

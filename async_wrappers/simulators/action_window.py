@@ -1,7 +1,8 @@
 """The actions that were sent on the last frames, as numbers of the observation.
 
-Under delay the observation does not say what the actions on their way still do. `SentActions` stands inside the delay and
-keeps what is sent on each frame; `ToldActions` stands outside of it and joins the last of them to what the policy reads.
+Under delay the observation does not say what the actions on their way still do. `SentActions` stands inside the delay
+and keeps what is sent on each frame; `ToldActions` stands outside of it and joins the last of them to what the policy
+reads.
 """
 
 from __future__ import annotations
@@ -47,22 +48,12 @@ def widened(space: Any, numbers: int) -> Any:
         return Dict(wide) if isinstance(space, gym.Space) else dataclasses.replace(space, spaces=wide)
     if len(space.shape) != 1 or np.dtype(space.dtype).kind != "f":
         return space
-    if isinstance(space, gym.Space):
-        low, high = (np.append(bound, np.full(numbers, inf)) for bound, inf in zip(bounds(space), _INF, strict=True))
-        return Box(low.astype(space.dtype), high.astype(space.dtype), dtype=space.dtype.type)
-    low, high = (
-        (*bound, *(inf,) * numbers) if isinstance(bound, tuple) else bound
-        for bound, inf in zip((space.low, space.high), _INF, strict=True)
-    )
-    return dataclasses.replace(space, shape=(space.shape[0] + numbers,), low=low, high=high)
-
-
-def bounds(space: Any) -> tuple[Any, Any]:
-    """Return the lowest and the highest numbers of a space."""
-    return space.low, space.high
-
-
-_INF = -np.inf, np.inf
+    ends = (space.low, -np.inf), (space.high, np.inf)
+    if isinstance(space, Box):
+        low, high = (np.append(bound, np.full(numbers, inf)).astype(bound.dtype) for bound, inf in ends)
+        return Box(low, high, dtype=low.dtype.type)
+    bounds = [(*bound, *(inf,) * numbers) if isinstance(bound, tuple) else bound for bound, inf in ends]
+    return dataclasses.replace(space, shape=(space.shape[0] + numbers,), low=bounds[0], high=bounds[1])
 
 
 class SentActions(VectorWrapper):
@@ -88,7 +79,9 @@ class SentActions(VectorWrapper):
         if not isinstance(space, Box) or len(space.shape) != 1:
             raise ValueError(f"action_window needs actions of real numbers on one axis, got {space}: leave it 0")
         self._shape, self._dtype = (env.num_envs, length, *space.shape), space.dtype
-        self.length, self.window, self.ended = length, None, None
+        self.length = length
+        self.window: Any = None
+        self.ended: Any = None
 
     def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, Info]:
         """Reset the vector, or by ``options={"reset_mask": ...}`` some of it."""

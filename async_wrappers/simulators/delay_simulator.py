@@ -85,11 +85,12 @@ def delay_simulator(
         raise ValueError("sensors need an environment that steps arrays of many robots, got a pure one: leave them out")
     if isinstance(default_action, Chunk):
         raise ValueError(f"default_action={default_action!r} needs a gymnasium.vector.VectorEnv, got {type(env)}")
+    if looks_like_vec_env(env):  # around Isaac Lab's or mjlab's too, whose groups are found through it
+        vec_env = VecEnvAsVector(env)
+        return DelayedVecEnv(vec_env, _delayed(vec_env, terms, default_action, sensors, rate, window))
     if looks_like_groups(env):
-        vector = _delayed(GroupsAsVector(env), terms, default_action, sensors, rate, window)
-        return DelayedGroups(env, vector, window * int(vector.single_action_space.shape[0]))
-    if looks_like_vec_env(env):
-        return DelayedVecEnv(env, _delayed(VecEnvAsVector(env), terms, default_action, sensors, rate, window))
+        groups = GroupsAsVector(env)
+        return DelayedGroups(groups, _delayed(groups, terms, default_action, sensors, rate, window), window)
     if is_pure:
         from async_wrappers.simulators.pure import DelayedPureEnv, DelayedPureGame  # with JAX
 

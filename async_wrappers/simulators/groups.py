@@ -6,6 +6,7 @@ single environments may be Gymnasium's or the simulator's own.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -45,15 +46,21 @@ class GroupsAsVector(gym.vector.VectorEnv[Any, Any, Any]):
     Args:
         env: The environment.
 
+    Attributes:
+        simulator: That.
+        reward_type: Of the rewards that it gives; a delay adds them up with more digits.
+
     Raises:
         ValueError: It leaves resets to its caller.
     """
 
+    reward_type: Any = None
+
     def __init__(self, env: Any) -> None:
-        inner = self._inner = getattr(env, "unwrapped", env)
+        inner = getattr(env, "unwrapped", env)
         if not getattr(getattr(inner, "cfg", None), "auto_reset", True):
             raise ValueError("env must reset robots in the same step, got cfg.auto_reset=False: set it to True")
-        self._env, self.num_envs = env, inner.num_envs
+        self.simulator, self.num_envs = env, inner.num_envs
         self.metadata = {"autoreset_mode": AutoresetMode.SAME_STEP}
         self.single_observation_space = space_of(inner.single_observation_space)
         self.single_action_space = space_of(inner.single_action_space)
@@ -65,12 +72,13 @@ class GroupsAsVector(gym.vector.VectorEnv[Any, Any, Any]):
         options = dict(options or {})
         chosen = options.pop("reset_mask", None)
         which = {} if chosen is None else {"env_ids": chosen.nonzero().reshape(-1)}
-        observations, extras = self._env.reset(seed=seed, options=options or None, **which)
+        observations, extras = self.simulator.reset(seed=seed, options=options or None, **which)
         return own(observations), dict(extras)
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, Info]:
         """Step all robots."""
-        observations, rewards, terminated, truncated, extras = self._env.step(actions)
+        observations, rewards, terminated, truncated, extras = self.simulator.step(actions)
+        self.reward_type = rewards.dtype
         return own(observations), rewards, terminated, truncated, dict(extras)
 
 
@@ -84,13 +92,15 @@ class DelayedGroups(gym.Env[Any, Any]):
     """Such an environment under a delay: everything else is the simulator's own.
 
     Args:
-        env: The environment.
-        vector: It as a vector, delayed.
-        numbers: Of actions that each vector of real numbers of the observations has also.
+        bare: The environment as a vector.
+        vector: That, delayed.
+        window: Frames whose actions are told.
     """
 
-    def __init__(self, env: Any, vector: VectorEnv, numbers: int) -> None:
-        self.env, self._vector = env, vector
+    def __init__(self, bare: GroupsAsVector, vector: VectorEnv, window: int) -> None:
+        env = self.env = bare.simulator
+        self._bare, self._vector = bare, vector
+        numbers = window * math.prod(bare.single_action_space.shape or ())
         inner = getattr(env, "unwrapped", env)
         self.num_envs, self.metadata = vector.num_envs, getattr(inner, "metadata", {})
         self.render_mode, self.spec = getattr(inner, "render_mode", None), getattr(inner, "spec", None)
@@ -122,7 +132,8 @@ class DelayedGroups(gym.Env[Any, Any]):
 
     def step(self, action: Any) -> Any:
         """Step all robots; ``extras["realtime"]`` says what landed, as `VectorRealtimeDelay` does."""
-        return self._vector.step(action)
+        observations, rewards, *rest = self._vector.step(action)
+        return observations, rewards.to(self._bare.reward_type), *rest
 
     def render(self) -> Any:
         """Render the simulator's newest frame."""

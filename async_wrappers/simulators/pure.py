@@ -9,7 +9,7 @@ the rows stand beside that part (`Carried`), and what has to survive an end, suc
 from __future__ import annotations
 
 from abc import ABC, ABCMeta
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from async_wrappers.simulators.action_window import joined
-from async_wrappers.tensors.arrays import Array, Library, Tree, each, first_array
+from async_wrappers.tensors.arrays import Array, Library, Tree, each
 from async_wrappers.tensors.row_delay import Outcome, RowDelay, Rows, Step
 from async_wrappers.tensors.row_schedule import EachEpisode, EachFrame
 from async_wrappers.tensors.vector_rows import schedule_of
@@ -103,11 +103,13 @@ class PureDelay:
         """Return what is known as N episodes begin; `number` [N] says which draws they take."""
         n = number.shape[0]
         window = jnp.zeros((n, self.window, *self._default.shape), self._default.dtype)
-        return Known(self._delay(number).begin(observation, reward), number, window)
+        rows = self._delay(number).begin(observation, reward)
+        return Known(_typed(rows), number, window)
 
     def _delay(self, number: Array) -> RowDelay:
         default = jnp.broadcast_to(self._default, (number.shape[0], *self._default.shape))
-        return RowDelay(self._library, Numbered(self._schedule, number), default, self._repeats)
+        schedule: Any = Numbered(self._schedule, number)
+        return RowDelay(self._library, schedule, default, self._repeats)
 
     def again(self, known: Known, episode: Array, which: Array) -> Known:
         """Return what is known where somebody else has put back the beginning of episodes: some draw anew.
@@ -127,7 +129,7 @@ class PureDelay:
         place = known.rows.clock % (self._schedule.longest + 1)
         return each(lambda ring: ring[place], known.rows.seen)
 
-    def step(self, known: Known, given: Array, advance: Any) -> tuple[Known, Step, Array]:
+    def step(self, known: Known, given: Array, advance: Callable[[Array], Outcome]) -> tuple[Known, Step, Array]:
         """Play a frame; return also the window as it ends, which knows no end of an episode."""
         sent: Any = None
 
@@ -158,6 +160,11 @@ class PureDelay:
         for name in ("delay", "interval"):
             told[name] = nothing if step is None else getattr(step, name)
         return told | {"episode": known.rows.episode}
+
+
+def _typed(tree: Any) -> Any:
+    """Return arrays that keep their types from step to step; JAX compiles anew for a number of Python's."""
+    return jax.tree.map(lambda array: jax.lax.convert_element_type(array, array.dtype), tree)
 
 
 def _where(mask: Array, one: Array, other: Array) -> Array:
@@ -268,7 +275,8 @@ class DelayedPureEnv:
         realtime = self._delay.realtime(known, None, jnp.zeros(n, jnp.int32))
         obs = self._delay.told(observation, known.window)
         realtime, obs = _first((realtime, obs)) if is_one else (realtime, obs)
-        return self._with(state, known, obs=obs, info={**state.info, "realtime": realtime})
+        info = {**state.info, "realtime": realtime}
+        return self._with(state, known, obs=obs, reward=_typed(state.reward), info=info)
 
     def step(self, state: Any, action: Array) -> Any:
         """Return the state after a frame; ``info["realtime"]`` says what landed, as `VectorRealtimeDelay` does."""
@@ -283,9 +291,7 @@ class DelayedPureEnv:
         episode = jnp.where(begun, before["episode"] + 1, known.rows.episode)
         known = self._delay.again(known, episode, begun)
         seen = self._delay.seen(known)
-        inner = state.replace(
-            **{self._part(state): carried.inner}, obs=_first(seen) if is_one else seen, info=info
-        )
+        inner = state.replace(**{self._part(state): carried.inner}, obs=_first(seen) if is_one else seen, info=info)
         after: Any = None
 
         def advance(sent: Array) -> Outcome:

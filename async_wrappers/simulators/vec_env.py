@@ -38,10 +38,16 @@ class VecEnvAsVector(gym.vector.VectorEnv[Any, Any, Any]):
 
     Args:
         env: The environment.
+
+    Attributes:
+        simulator: That.
+        types: Of the rewards and dones that it gives; a delay adds rewards up with more digits.
     """
 
+    types: Any = None
+
     def __init__(self, env: Any) -> None:
-        self._env, self.num_envs = env, env.num_envs
+        self.simulator, self.num_envs = env, env.num_envs
         self.metadata = {"autoreset_mode": AutoresetMode.SAME_STEP}
         self.single_observation_space = _space(tree_of(env.get_observations()))
         self.single_action_space = Box(-np.inf, np.inf, (env.num_actions,), np.float32)
@@ -50,12 +56,12 @@ class VecEnvAsVector(gym.vector.VectorEnv[Any, Any, Any]):
 
     def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, Info]:
         """Begin episodes where the environment stands."""
-        return own(tree_of(self._env.get_observations())), {}
+        return own(tree_of(self.simulator.get_observations())), {}
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, Info]:
         """Step all robots."""
-        observations, rewards, dones, extras = self._env.step(actions)
-        over = dones != 0
+        observations, rewards, dones, extras = self.simulator.step(actions)
+        over, self.types = dones != 0, (rewards.dtype, dones.dtype)
         late = extras["time_outs"] != 0 if "time_outs" in extras else over & ~over
         return own(tree_of(observations)), rewards, over & ~late, over & late, dict(extras)
 
@@ -64,12 +70,13 @@ class DelayedVecEnv:
     """A `VecEnv` under a delay: everything else is the environment's own.
 
     Args:
-        env: The environment, whose episodes begin now.
-        vector: It as a vector, delayed.
+        bare: The environment as a vector, whose episodes begin now.
+        vector: That, delayed.
     """
 
-    def __init__(self, env: Any, vector: VectorEnv) -> None:
-        self.env, self._vector, self._like = env, vector, env.get_observations()
+    def __init__(self, bare: VecEnvAsVector, vector: VectorEnv) -> None:
+        env = self.env = bare.simulator
+        self._bare, self._vector, self._like = bare, vector, env.get_observations()
         for kind in [kind for kind in type(env).__mro__ if isinstance(kind, ABCMeta) and kind is not ABC][-1:]:
             kind.register(DelayedVecEnv)  # it is one, also for who asks
         self._begin()
@@ -113,4 +120,5 @@ class DelayedVecEnv:
         self._observations = self._shown(observations)
         if "time_outs" in extras:
             extras["time_outs"] = truncated
-        return self._observations, rewards, (terminated | truncated).long(), extras
+        of_rewards, of_dones = self._bare.types
+        return self._observations, rewards.to(of_rewards), (terminated | truncated).to(of_dones), extras

@@ -73,7 +73,7 @@ def make_env(args: argparse.Namespace, late: bool) -> Any:
     if args.task == "cartpoles":
         env: Any = CartPoles(args.num_envs, args.device)
     else:
-        import mjlab.tasks  # registers them
+        import mjlab.tasks  # noqa: F401 - registers them
         from mjlab.envs import ManagerBasedRlEnv
         from mjlab.rl import RslRlVecEnvWrapper
         from mjlab.tasks.registry import load_env_cfg
@@ -85,20 +85,18 @@ def make_env(args: argparse.Namespace, late: bool) -> Any:
         return delay_simulator(env, default_action="repeat", action_window=TOLD)
     latency = Trace(args.trace if args.trace else LATENCIES)
     rate = {} if hasattr(env, "step_dt") or hasattr(env.unwrapped, "step_dt") else {"fps": 50}
-    return delay_simulator(
-        env, latency=latency, per="frame", default_action="repeat", action_window=TOLD, **rate
-    )
+    return delay_simulator(env, latency=latency, per="frame", default_action="repeat", action_window=TOLD, **rate)
 
 
 def settings(groups: Any) -> dict[str, Any]:
-    """Return rsl_rl's settings, of mjlab's cart-pole; actor and critic read the groups that are theirs, or the first."""
-    first = next(iter(groups.keys()))
+    """Return rsl_rl's settings, as mjlab's cart-pole has them; who has no group of its own reads the first."""
+    names = list(groups.keys())
     network = {"class_name": "MLPModel", "hidden_dims": [64, 64], "activation": "elu"}
     noise = {"class_name": "GaussianDistribution", "init_std": 1.0, "std_type": "scalar"}
     return {
         "num_steps_per_env": 32,
         "save_interval": 1_000,
-        "obs_groups": {name: [name if name in groups.keys() else first] for name in ("actor", "critic")},
+        "obs_groups": {name: [name if name in names else names[0]] for name in ("actor", "critic")},
         "actor": {**network, "distribution_cfg": noise},
         "critic": network,
         "algorithm": {
