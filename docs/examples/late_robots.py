@@ -5,7 +5,7 @@ python docs/examples/late_robots.py --task Mjlab-Cartpole-Balance --num_envs 64 
 python docs/examples/late_robots.py --task Mjlab-Velocity-Flat-Unitree-Go1 --num_envs 4096 --iterations 1000 --device
     cuda                                                                                    # a quadruped, on a GPU
 
-Both policies are then played late. The trace is a JSON file of measured latencies, as `Trace.to_json` of a live run's
+Both policies are then played late, the latter in time too. The trace is a JSON file of measured latencies, as `Trace.to_json` of a live run's
 report writes it; without one it is `LATENCIES`, which were made up.
 """
 
@@ -122,10 +122,10 @@ def train(args: argparse.Namespace, late: bool, seed: int) -> Any:
 
 
 @torch.inference_mode()
-def play(args: argparse.Namespace, policy: Any) -> float:
-    """Return the reward of an episode, of robots that are late: of all frames, divided by the ends."""
+def play(args: argparse.Namespace, policy: Any, late: bool) -> float:
+    """Return the reward of an episode: of all frames, divided by the ends."""
     torch.manual_seed(10_000)
-    env = make_env(args, late=True)
+    env = make_env(args, late)
     observations, total, ends = env.get_observations(), 0.0, 0
     for _ in range(args.frames):
         observations, rewards, dones, _ = env.step(policy(observations))
@@ -133,7 +133,7 @@ def play(args: argparse.Namespace, policy: Any) -> float:
     return total / max(1, ends)
 
 
-def main(argv: list[str] | None = None) -> list[tuple[int, float, float]]:
+def main(argv: list[str] | None = None) -> list[tuple[int, float, float, float]]:
     """Train and play each seed both ways; print the rewards, and a 95 % interval of what being trained late gains."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--task", default="cartpoles", help="or the name of a task of mjlab")
@@ -143,20 +143,23 @@ def main(argv: list[str] | None = None) -> list[tuple[int, float, float]]:
     parser.add_argument("--iterations", type=int, default=60, help="of PPO, of 32 frames each")
     parser.add_argument("--frames", type=int, default=1_000, help="that each policy is played")
     parser.add_argument("--seeds", type=int, default=1)
-    parser.add_argument("--output", type=Path, help="a CSV file of the results")
+    parser.add_argument("--output", type=Path, help="a CSV file for the results")
     args = parser.parse_args(argv)
     rows = []
     for seed in range(args.seeds):
-        in_time, late = (play(args, train(args, how, seed)) for how in (False, True))
-        rows.append((seed, in_time, late))
-        print(f"seed {seed}, played late, reward of an episode: trained in time {in_time:.1f}, trained late {late:.1f}")
+        in_time, late = (train(args, how, seed) for how in (False, True))
+        rows.append(
+            (seed, play(args, in_time, late=False), play(args, in_time, late=True), play(args, late, late=True))
+        )
+        print("seed {}, reward of an episode: trained in time and played so {:.1f}, ".format(*rows[-1]), end="")
+        print("played late {:.1f}; trained and played late {:.1f}".format(*rows[-1][2:]), flush=True)
     if args.output:
         with args.output.open("w", newline="", encoding="utf-8") as file:
-            csv.writer(file).writerows([("seed", "trained_in_time", "trained_late"), *rows])
+            csv.writer(file).writerows([("seed", "in_time", "in_time_played_late", "late"), *rows])
     if args.seeds > 1:
         from scipy.stats import t
 
-        gains = np.array([late - in_time for _, in_time, late in rows])
+        gains = np.array([late - in_time for _, _, in_time, late in rows])
         half = t.ppf(0.975, len(gains) - 1) * gains.std(ddof=1) / np.sqrt(len(gains))
         print(f"gain {gains.mean():.1f}, 95 % interval {gains.mean() - half:.1f} to {gains.mean() + half:.1f}")
     return rows
