@@ -88,9 +88,7 @@ def test_groups_and_vec_envs_show_what_a_delayed_vector_shows(terms: dict[str, A
 @given(delays=st.lists(st.integers(0, 4), min_size=N, max_size=N), repeats=st.booleans())
 def test_the_window_tells_what_was_sent_since_the_observation(delays: list[int], repeats: bool) -> None:
     window = 5
-    env = delay_simulator(
-        Groups(N), delay=delays, default_action="repeat" if repeats else "noop", action_window=window
-    )
+    env = delay_simulator(Groups(N), delay=delays, default_action="repeat" if repeats else "noop", action_window=window)
     shown, extras = env.reset(seed=0)
     told = 0
     assert env.single_observation_space.spaces["policy"].shape == (3 + window,)
