@@ -128,7 +128,7 @@ class SequenceNetwork(nn.Module):
         hidden: Units of each layer, followed by a ReLU, between what the core gives (with `skip` the torso's features
             too) and the head; None for one of 128 with a window, and for none without.
         fast: Makes the torso of a fast path from the shape of one observation, `[1, *shape]`; None for no fast path.
-            The observation is then a dict of ``"start"`` and ``"effect"`` (`agents.acting.past_frames`).
+            The observation is then a dict of ``"start"`` and ``"effect"`` (`agents.acting.frames_read`).
         fast_age: How old the observation is that it reads, in frames, when the action is due.
 
     Attributes:

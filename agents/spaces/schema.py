@@ -48,7 +48,7 @@ VERSION = "version"  # the number of updates of the policy's weights
 TORSO_VERSION = "torso_version"  # that of its torso's weights, which under delay are older than its core's
 VALUE, MAX_VALUE = "value", "max_value"  # the policy's value of the chosen action, and the largest value
 
-# Parts of an observation, where a learner reads the one on which an action landed too (`acting.past_frames`).
+# Parts of an observation, where a learner reads the one on which an action landed too (`acting.frames_read`).
 START, EFFECT = "start", "effect"
 
 

@@ -56,8 +56,8 @@ class FakeTransport:
     def now(self) -> int:
         return self.time
 
-    def publish(self, number: int, observation: Any) -> None:
-        self.log.append(("publish", self.time, number))
+    def show(self, number: int, observation: Any) -> None:
+        self.log.append(("show", self.time, number))
         self._frames[number] = deepcopy(observation)
 
     def start(self, worker: int, ticket: Ticket) -> None:
@@ -182,5 +182,5 @@ class Stage:
 
     @property
     def begin(self) -> int:
-        """When the first frame began: the second one published, as the first is that of the warm-up."""
-        return [time for what, time, *_ in self.transport.log if what == "publish"][1]
+        """When the first frame began: the second one shown, as the first is that of the warm-up."""
+        return [time for what, time, *_ in self.transport.log if what == "show"][1]

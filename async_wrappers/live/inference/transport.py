@@ -47,7 +47,7 @@ class Transport(Protocol):
     ticket or without, gives a `Finished` of fate LOST and number -1, and may be ready again after that.
     """
 
-    def publish(self, number: int, observation: Any) -> None:
+    def show(self, number: int, observation: Any) -> None:
         """Show the newest frame, of which workers must read a copy; numbers go up by one."""
 
     def start(self, worker: int, ticket: Ticket) -> None:
@@ -78,7 +78,7 @@ class SharedTransport:
         self._incarnations: list[int] = self._controls.incarnations.tolist()
         self._told = self._controls.incarnations.tobytes()  # the same, as they lie in shared memory
 
-    def publish(self, number: int, observation: Any) -> None:
+    def show(self, number: int, observation: Any) -> None:
         """Put a frame into the ring."""
         self._ring.write(number, observation)
 
@@ -210,7 +210,7 @@ class VirtualTransport:
         if self._learners is not None:
             self._learners.restart(seed)
 
-    def publish(self, number: int, observation: Any) -> None:
+    def show(self, number: int, observation: Any) -> None:
         """Show the newest frame, which the environment must not change before time is advanced past it."""
         self._shown = observation
 

@@ -27,7 +27,7 @@ same questions, and does not know which of the two it has.
 #                 which is the key by which `WorkerPool` keeps them
 #
 # A frame is known by two numbers: `start`, counted from the beginning of its episode, and `number`, counted from the
-# beginning of the run. The ring of published frames is indexed by `number`, so that no two episodes share a slot, and
+# beginning of the run. The ring of shown frames is indexed by `number`, so that no two episodes share a slot, and
 # an inference belongs to the present episode if its number is not below that of the episode's first frame.
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ _OVERSLEPT = 200_000  # nanoseconds by which a sleep may be too long
 
 
 class Clock:
-    """Base of both clocks. Call on each frame: `wait_for`, `publish`, `begin_frame`, `choose`, `pass_frame`.
+    """Base of both clocks. Call on each frame: `wait_for`, `show`, `begin_frame`, `choose`, `pass_frame`.
 
     Args:
         transport: Carries frames to workers and actions back.
@@ -115,7 +115,7 @@ class Clock:
             if self._stagger.playout is None:
                 refuse_early_stop(config.stop_after_missed, self._frames.frame_at(modelled.quantile(0.0)))
         self._ended: list[tuple[Span, int, int | None, int, int]] = []  # inferences, as `Measurements` notes them
-        self._number = -1  # of the frame published last
+        self._number = -1  # of the frame shown last
         self._first = 0  # number of the episode's first frame
         self._since: float = math.inf  # tickets from before that time are not of this phase
         self._last_deadline = 0  # of the frame after the last one played
@@ -205,14 +205,14 @@ class Clock:
         """Let a frame begin; its lateness is recorded once it is played (`begin_frame`)."""
         raise NotImplementedError
 
-    def publish(self, observation: Any) -> int:
+    def show(self, observation: Any) -> int:
         """Show the frame's observation to the workers; return its number in the run."""
         self._number += 1
-        self._transport.publish(self._number, observation)
+        self._transport.show(self._number, observation)
         return self._number
 
     def begin_frame(self, ticket: Ticket, observation: Any) -> None:
-        """Collect arrived messages, and let the workers that may start infer the frame published last.
+        """Collect arrived messages, and let the workers that may start infer the frame shown last.
 
         Args:
             ticket: The order for them.
@@ -337,7 +337,7 @@ class Clock:
         refuse_early_stop(self._config.stop_after_missed, self._stagger.playout)
 
     def _start_workers(self) -> None:
-        """Let the workers that may start infer the frame published last."""
+        """Let the workers that may start infer the frame shown last."""
         raise NotImplementedError
 
     def _report_overdue(self) -> None:
@@ -396,7 +396,7 @@ class RealClock(Clock):
 
     def bring_up(self, shown: Any, episode: int) -> Any:
         """Let each worker infer once, and measure how long it takes; see `Clock.bring_up`."""
-        number = self.publish(shown)
+        number = self.show(shown)
         # in evaluation mode, as exploring may need no inference
         infer = partial(self.pool.start, ticket=Ticket(0, number, Decision(episode, 0, 0, True)))
         config = self._config

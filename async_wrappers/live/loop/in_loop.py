@@ -53,7 +53,7 @@ class InLoopTransport:
         self._shown: Any = None
         self._events: list[Ready | Finished] = [Ready(0)]
 
-    def publish(self, number: int, observation: Any) -> None:
+    def show(self, number: int, observation: Any) -> None:
         """Show the newest frame, which the environment must not change before its next step."""
         self._shown = observation
 

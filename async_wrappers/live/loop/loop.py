@@ -1,4 +1,4 @@
-"""The environment loop: publish the frame, hand out starts, collect actions, choose one, step; on every deadline."""
+"""The environment loop: show the frame, hand out starts, collect actions, choose one, step; on every deadline."""
 
 # The time line of a frame
 # ========================
@@ -9,7 +9,7 @@
 # (`schedule/frames.py`).
 #
 #   t_k                                                                                          t_k+1
-#    |  1 publish   2 collect   3 start   4 choose   5 step            6 wait                      |
+#    |  1 show      2 collect   3 start   4 choose   5 step            6 wait                      |
 #   -+-----o------------o-----------o---------o---------o---------------o------------o------------+----> time
 #    |     |            |           |         |         |               |            |            |
 #    |    o_k is     actions     workers    one of    o_k+1 is       an action    a worker        |
@@ -18,15 +18,15 @@
 #    |                                      are due   until t_k+1    a later      o_k             |
 #    |                                                               frame                        |
 #
-# 1. The observation is published at its deadline, although `step` returned it earlier. Policies would otherwise read
+# 1. The observation is shown at its deadline, although `step` returned it earlier. Policies would otherwise read
 #    the future by as much as the step was quick, and a slow step would look like a long delay. That is right for a
 #    simulator, whose step is the frame. A machine's frame takes its time: the action is sent in 5, and the reading is
-#    taken at t_k+1, just before it is published (`machine.py`), so that it is fresh when inference begins.
+#    taken at t_k+1, just before it is shown (`machine.py`), so that it is fresh when inference begins.
 # 2. Actions that have arrived by now are in time for this frame. On a real clock a decision that reads o_k
 #    therefore takes effect on frame k + 1 at the earliest. On the virtual clock, where an inference may take no
 #    time, it can be frame k; where the loop itself decides, between 3 and 4 (`in_loop.py`), it is.
 # 3. Workers start before the choice, and may start again at any time during the wait, always on the newest frame that
-#    is published. Who starts when is the strategy's decision (`schedule/stagger.py`).
+#    is shown. Who starts when is the strategy's decision (`schedule/stagger.py`).
 # 4. The dispatcher (`schedule/dispatch.py`) chooses among the actions that are due. If there is none, the frame gets
 #    the default action. The loop waits for no worker, as the environment that it models does not wait.
 #    With chunks the action that lands is the beginning of the frames' actions, until the next one lands.
@@ -359,7 +359,7 @@ class EnvironmentLoop:
             self._pause_or_resume(episode, observation, frame)
             shown = self._read(observation, frame)
             self._frame, self._stack = frame, shown
-            ticket = Ticket(0, clock.publish(shown), Decision(number, frame, lived, phase.eval_mode))
+            ticket = Ticket(0, clock.show(shown), Decision(number, frame, lived, phase.eval_mode))
             clock.begin_frame(ticket, deepcopy(shown) if learns else None)  # an environment may reuse its array
             if self._deadman is not None and episode.paused is None and clock.is_held_up() and self._watch():
                 self._pause(episode, observation, frame, frame)  # it was let go while the loop was held up
@@ -681,6 +681,6 @@ class EnvironmentLoop:
         return self._stacks.join(shown, self.clock.in_flight())
 
     def _note_start(self) -> None:
-        """Remember the input of the workers that start on the frame published last."""
+        """Remember the input of the workers that start on the frame shown last."""
         if self._stacks is not None:
             self._stacks.started(self._frame, self._stack)

@@ -135,7 +135,7 @@ class WorkerPool:
         return sorted(self._up - self.running.keys())
 
     def start(self, worker: int, ticket: Ticket, observation: Any = None) -> None:
-        """Let a free worker infer a published frame; `observation` is kept with it, for the learners."""
+        """Let a free worker infer a shown frame; `observation` is kept with it, for the learners."""
         self.running[worker] = Inference(self._ordered, worker, ticket, self._now(), observation)
         self._ordered += 1
         self._transport.start(worker, ticket)
@@ -192,7 +192,7 @@ class WorkerPool:
         return self._waiting[Due(start, worker)]
 
     def of_episode(self, first: int) -> Iterator[Inference]:
-        """Yield the inferences that go on and read published frame `first` or a newer one."""
+        """Yield the inferences that go on and read shown frame `first` or a newer one."""
         return (inference for inference in self.running.values() if inference.ticket.number >= first)
 
     def observation(self, start: int, first: int) -> Any:

@@ -19,11 +19,11 @@ from async_wrappers.policy import Decision
 
 
 class Ticket(NamedTuple):
-    """An order to infer: which published frame, for which decision.
+    """An order to infer: which shown frame, for which decision.
 
     Attributes:
         incarnation: Of the worker it is meant for; a worker that was restarted drops its predecessor's tickets.
-        number: Of the published frame in the run.
+        number: Of the shown frame in the run.
         decision: What the policy is told.
     """
 
@@ -80,7 +80,7 @@ class Finished(NamedTuple):
 
     Attributes:
         worker: Who inferred.
-        number: Of the published frame.
+        number: Of the shown frame.
         began: When the ticket was in the worker's hands.
         ended: When the action was.
         fate: Its outcome.

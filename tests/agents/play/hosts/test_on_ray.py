@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 
 from async_wrappers.agents.play.hosts.engine import HostsFailed, Lost
-from async_wrappers.agents.play.hosts.host import Plan
+from async_wrappers.agents.play.hosts.host import ActingPlan
 from async_wrappers.agents.play.hosts.played_block import PlayedBlock
 from async_wrappers.agents.play.many.learners import LearnerFailed
 from async_wrappers.batched.hosted import EnvsPlan, HostedEnvs
@@ -72,7 +72,7 @@ def address(nodes: Cluster) -> str:
 @pytest.mark.slow
 @pytest.mark.usefixtures("address")
 class TestRayHosts(HostsContract):
-    def make_engine(self, plan: Plan) -> on_ray.RayHosts:
+    def make_engine(self, plan: ActingPlan) -> on_ray.RayHosts:
         return on_ray.RayHosts(plan, num_hosts=2)
 
     @pytest.mark.parametrize("ends", [SystemExit("no licence"), KeyboardInterrupt()], ids=repr)
