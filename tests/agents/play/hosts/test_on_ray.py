@@ -265,7 +265,7 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> on_ray.RayHosts:
     """An engine whose Ray has not answered for host 0 yet, and has one CPU left."""
     engine = object.__new__(on_ray.RayHosts)
     engine._wants, engine._has_begun, engine._lost = {"CPU": 2.0, "GPU": 0.0}, False, []
-    host = on_ray._Host(0, 0)
+    host = on_ray._RayHost(0, 0)
     engine._hosts, engine._pending = {0: host}, {"versions": host, "play": host}
     engine._actors = on_ray.Actors(SimpleNamespace, num_cpus=2)
     monkeypatch.setattr(ray, "available_resources", lambda: {"CPU": 1.0})
@@ -285,7 +285,7 @@ def test_a_host_for_which_there_is_no_room_any_more_is_lost_for_that_reason(
 ) -> None:
     answer: Any = on_ray.NodeVersions("node", on_ray.versions())
     monkeypatch.setattr(ray, "get", lambda reference: answer)
-    engine._got("versions of another one", on_ray._Host(1, 0))
+    engine._got("versions of another one", on_ray._RayHost(1, 0))
     engine.kill(0, "is late")
     assert engine.collect(0) == [Lost(0, 0, NO_ROOM)]
 
