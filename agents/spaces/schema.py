@@ -354,9 +354,11 @@ def _read_each(read: Callable[[Any], Any], parts: Mapping[str, Any]) -> dict[str
     return {name: read(part) for name, part in parts.items()}
 
 
-def batch_of_one(observation: Any) -> Any:
-    """Return an observation or a stack [...] as a batch [1, ...]; not a copy."""
-    return each_array(lambda array: array[None], observation)
+def batch_of_one(arrays: Any) -> Any:
+    """Return an observation, a stack or extras, arrays or numbers [...], as a batch [1, ...]; arrays are not copied."""
+    if isinstance(arrays, Mapping):
+        return {key: batch_of_one(inner) for key, inner in arrays.items()}
+    return np.asarray(arrays)[None]
 
 
 def are_equal(one: Any, other: Any) -> bool:

@@ -20,7 +20,7 @@ from gymnasium.wrappers.utils import create_zero_array
 
 from async_wrappers.checks import whole
 from async_wrappers.wrappers.action_conversion import RefusedAction, as_action, clipped, refusal
-from async_wrappers.wrappers.copies import own_copy
+from async_wrappers.wrappers.copies import UNCHANGEABLE, own_copy
 
 NAMES = ("noop", "repeat", "random")
 
@@ -131,7 +131,8 @@ class _Repeat(DefaultAction):
         return KnownAction(self._given, True)
 
     def __call__(self, observation: Any, last_action: Any, missed: int = 1) -> Any:
-        return own_copy(self._given if last_action is None else last_action)
+        action = self._given if last_action is None else last_action
+        return action if type(action) in UNCHANGEABLE else own_copy(action)
 
 
 class _Hold(DefaultAction):

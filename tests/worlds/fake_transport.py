@@ -67,7 +67,7 @@ class FakeTransport:
         if any(event.fate == Fate.LOST for event in mine):
             return  # it has died, and the loop will hear of it
         assert not mine, "a worker has one inference at a time"
-        decision = Decision(ticket.episode, ticket.start, ticket.frame, ticket.eval_mode)
+        decision = ticket.decision
         fate = self.fates.get(self.inferences, Fate.DONE)
         action = self._act(deepcopy(self._frames[ticket.number]), decision) if fate == Fate.DONE else None
         drawn = self._drawn.setdefault((int(self._frames[ticket.number][EPISODE]), ticket.number == 0), count())

@@ -128,7 +128,12 @@ class _Episode:
         self.paused: int | None = None  # first frame of the pause that goes on
         self.pauses: list[tuple[int, int]] = []  # first frame, and the frame after the last
         self.effects = record.effects_of(number, lived, self.pauses)  # start and effect of each decision
-        self.rewards = self.score = 0.0
+        self.rewards, self.info = 0.0, dict[str, Any]()  # the latter of the newest step
+
+    @property
+    def score(self) -> float:
+        """The return so far, as the environment reports it."""
+        return score_of(self.info, self.rewards)
 
     @property
     def sent_before(self) -> _SentBefore:
@@ -162,7 +167,7 @@ class _Episode:
             got = self.ledger.close(frame)
             if self.journal is not None:
                 self.journal.close(*got)
-        return self.ledger.land(inference.ticket.start, frame, made.action, observation)
+        return self.ledger.land(inference.ticket.decision.start, frame, made.action, observation)
 
     def end(self, terminal: bool, following: Any, newest: Any, frame: int) -> None:
         """End it for the learners, for whom the next decision begins another one.
@@ -250,8 +255,10 @@ class EnvironmentLoop:
         if self._guard is not None:
             self._halves = self._guard
             self._limiters[:0] = self._guard.limiters
+        self._older = release if release is not None and release.reads_older else None
         terms = {"splits": release is not None, "spaced": self._halves.reads_late}
-        self.clock = clock(transport, config, controls, self._stops, now, warns, self._note_start, **terms)
+        started = None if self._stacks is None else self._note_start
+        self.clock = clock(transport, config, controls, self._stops, now, warns, started, **terms)
 
     def play(self, phase: PhaseSpec) -> Measurements:
         """Play a phase; garbage is collected between its episodes and never inside a frame.
@@ -348,7 +355,8 @@ class EnvironmentLoop:
         info: dict[str, Any] = {}
         frame, terminated, truncated = 0, False, False
         while not (terminated or truncated or frame == limit):
-            if self._stops() or self._record.hopeless or self._gives_up(self._ledger.missed):
+            hopeless = self._record.fates.get("refused") and self._record.hopeless
+            if self._stops() or hopeless or self._gives_up(self._ledger.missed):
                 self._record.stopped = True
                 break
             if not (frame and halves.reads_late):
@@ -366,7 +374,8 @@ class EnvironmentLoop:
             sent_before = episode.sent_before
             action = self._action_of(episode, observation, frame)
             clock.pass_frame(frame)
-            clock.wait_to_send(frame)
+            if halves.reads_late:
+                clock.wait_to_send(frame)
             stopped = self._stopped(episode, sent_before, observation, frame)
             sent = self._send(halves.send, action if stopped is None else stopped)
             if sent is None:
@@ -382,7 +391,7 @@ class EnvironmentLoop:
             if episode.paused is None:
                 self._ledger.reward += reward
             episode.rewards += reward
-            episode.score = score_of(info, episode.rewards)
+            episode.info = info
             if (glance := clock.pool.glance) is not None:
                 shows = phase.number, number, frame, clock.deadline(frame), clock.lateness
                 glance.frame(*shows, *episode.behind, float(episode.score))
@@ -445,6 +454,8 @@ class EnvironmentLoop:
 
     def _send(self, send: Callable[[Any], Any], action: Any) -> Any:
         """Send an action; return what was sent if it differs, else None."""
+        if not self._halves.reads_late:
+            return send(action)
         self.clock.begin_send()  # limits ask again: what has held the loop up until they are reckoned counts
         sent = send(action)
         self.clock.end_send()
@@ -555,7 +566,7 @@ class EnvironmentLoop:
                 self._record.held = (self._record.held or 0) + 1
             else:
                 self._note_decision(episode, inference, frame, made.version, lag)
-            episode.decision = inference.ticket.start, frame - inference.ticket.start, lag
+            episode.decision = inference.ticket.decision.start, frame - inference.ticket.decision.start, lag
             action = episode.land(inference, made, observation, newest, frame)
         else:
             action = ledger.go_on(frame, observation)
@@ -570,11 +581,13 @@ class EnvironmentLoop:
     def _held(self, episode: _Episode, frame: int) -> Inference | None:
         """Return the features by which a fast path decides on a frame without new ones; None if it does not."""
         longest, features = self._config.max_features_age, episode.features
-        return None if longest is None or features is None or frame - features.ticket.start > longest else features
+        if longest is None or features is None or frame - features.ticket.decision.start > longest:
+            return None
+        return features
 
     def _note_decision(self, episode: _Episode, inference: Inference, frame: int, version: int, lag: int) -> None:
         """Note that the action of an inference takes effect, made with weights that many updates ago."""
-        start = inference.ticket.start
+        start = inference.ticket.decision.start
         self._record.versions.append(version)
         if self._record.lags is not None and self._controls is not None:
             self._record.lags.append(lag)
@@ -607,7 +620,7 @@ class EnvironmentLoop:
 
     def _newest(self, observation: Any, frame: int) -> Any:
         """Return what a fast path reads on a frame, and a critic of effects: its observation, or a little older one."""
-        return observation if self._release is None else self._release.fresh(observation, frame)
+        return observation if self._older is None else self._older.fresh(observation, frame)
 
     def _following(self, observation: Any, frame: int) -> Any:
         """Return the observation of the decision in flight that is due first; this frame's if none is in flight."""
@@ -666,7 +679,7 @@ class EnvironmentLoop:
         assert self._prefix is not None and self._chunks is not None
         unfinished, coming = self.clock.committed(frame)
         landed = [
-            Landed(inference.ticket.start, due, frame, inference.answer.action)
+            Landed(inference.ticket.decision.start, due, frame, inference.answer.action)
             for due, inference in coming
             if isinstance(inference.answer, Action)
         ]
@@ -681,6 +694,6 @@ class EnvironmentLoop:
         return self._stacks.join(shown, self.clock.in_flight())
 
     def _note_start(self) -> None:
-        """Remember the input of the workers that start on the frame shown last."""
-        if self._stacks is not None:
-            self._stacks.started(self._frame, self._stack)
+        """Remember the input of the workers that start on the frame shown last, where policies read stacks."""
+        assert self._stacks is not None
+        self._stacks.started(self._frame, self._stack)

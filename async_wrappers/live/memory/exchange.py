@@ -31,22 +31,6 @@ class Ticket(NamedTuple):
     number: int
     decision: Decision
 
-    @property
-    def start(self) -> int:
-        return self.decision.start
-
-    @property
-    def episode(self) -> int:
-        return self.decision.episode
-
-    @property
-    def frame(self) -> int:
-        return self.decision.frame
-
-    @property
-    def eval_mode(self) -> bool:
-        return self.decision.eval_mode
-
 
 # A decision travels as a whole number for each of its fields but `env_id`: a loop plays one environment.
 DECISION = "q" * (len(Decision._fields) - 1)

@@ -300,8 +300,8 @@ def test_draining_waits_for_all_inferences_and_begins_with_all_workers_free() ->
     stage = Stage(latencies=[4 * MS, 9 * MS], workers=2, length=5)
     record = stage.play(episodes=2)
     starts = stage.starts()
-    first = [entry for entry in starts if entry[2].episode == 0]
-    second = [entry for entry in starts if entry[2].episode == 1]
+    first = [entry for entry in starts if entry[2].decision.episode == 0]
+    second = [entry for entry in starts if entry[2].decision.episode == 1]
     assert [(time, worker) for time, worker, _ in first] == [(0, 0), (0, 1), (4 * MS, 0)]
     assert [(time, worker) for time, worker, _ in second][:2] == [(9 * MS, 0), (9 * MS, 1)]
     assert [(span.worker, span.episode) for span in record.spans] == [(0, 0), (0, 0), (1, 0), (0, 1)]
@@ -368,7 +368,7 @@ def test_a_worker_that_never_ends_does_not_hold_up_a_drain_for_ever() -> None:
         record = stage.play(episodes=3)
     assert len(warned) == 1  # it is waited for once
     assert [len(effects) for effects in record.effects] == [2, 2, 2]
-    assert {entry[1] for entry in stage.starts() if entry[2].episode > 0} == {0}
+    assert {entry[1] for entry in stage.starts() if entry[2].decision.episode > 0} == {0}
     assert stage.env.resets[2][0] - stage.env.resets[1][0] < 600 * MS
     assert stage.transport.time - stage.env.resets[2][0] < 20 * MS
 
