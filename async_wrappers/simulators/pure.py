@@ -112,17 +112,16 @@ class PureDelay:
         return RowDelay(self._library, schedule, default, self._repeats)
 
     def again(self, known: Known, episode: Array, which: Array) -> Known:
-        """Return what is known where somebody else has put back the beginning of episodes: some draw anew.
+        """Return what is known where somebody else has put back the beginning of episodes: they draw anew.
 
         Args:
             known: Of the beginning.
             episode: Numbers of the episodes, [N].
             which: Whose have begun so, bool [N].
         """
-        rows = known.rows
-        plan = self._schedule.begin(known.number, rows.frame, episode)
-        plan = jax.tree.map(lambda new, old: _where(which, new, old), plan, rows.plan)
-        return known._replace(rows=rows._replace(plan=plan, episode=jnp.where(which, episode, rows.episode)))
+        rows = known.rows._replace(episode=episode - jnp.where(which, 1, 0))
+        rows = self._delay(known.number).restart(rows, which, self.seen(known))
+        return known._replace(rows=_alike(rows, known.rows))
 
     def seen(self, known: Known) -> Tree:
         """Return the newest frames, [N, ...]."""
@@ -139,8 +138,7 @@ class PureDelay:
             return advance(actions)
 
         rows, step = self._delay(known.number).step(known.rows, given, advanced)
-        # A scan carries arrays of the types that it began with.
-        rows = jax.tree.map(lambda new, old: jax.lax.convert_element_type(new, old.dtype), rows, known.rows)
+        rows = _alike(rows, known.rows)
         window = jnp.concatenate([known.window, sent[:, None].astype(known.window.dtype)], axis=1)[:, 1:]
         window = window if self.window else known.window
         over = step.terminated | step.truncated
@@ -165,6 +163,12 @@ class PureDelay:
 def _typed(tree: Any) -> Any:
     """Return arrays that keep their types from step to step; JAX compiles anew for a number of Python's."""
     return jax.tree.map(lambda array: jax.lax.convert_element_type(array, array.dtype), tree)
+
+
+def _alike(rows: Rows, before: Rows) -> Rows:
+    """Return rows with the types of others, as a scan carries them."""
+    alike: Rows = jax.tree.map(lambda new, old: jax.lax.convert_element_type(new, old.dtype), rows, before)
+    return alike
 
 
 def _where(mask: Array, one: Array, other: Array) -> Array:
@@ -286,10 +290,11 @@ class DelayedPureEnv:
         before = info.pop("realtime")
         before, given = _row((before, action)) if is_one else (before, action)
         known = carried.known
-        # Who puts the beginning back forgets all but `info`.
-        begun = (known.rows.clock == 0) & (before["steps"] > 0)
-        episode = jnp.where(begun, before["episode"] + 1, known.rows.episode)
-        known = self._delay.again(known, episode, begun)
+        episode = known.rows.episode
+        if is_one:  # who puts the beginning back forgets all but `info`
+            begun = (known.rows.clock == 0) & (before["steps"] > 0)
+            episode = jnp.where(begun, before["episode"] + 1, before["episode"])
+            known = self._delay.again(known, episode, begun)
         seen = self._delay.seen(known)
         inner = state.replace(**{self._part(state): carried.inner}, obs=_first(seen) if is_one else seen, info=info)
         after: Any = None
@@ -309,7 +314,7 @@ class DelayedPureEnv:
             shown = each(lambda last, now: _where(over, last, now), step.final, step.observation)
             obs = self._delay.told(shown, window)
         realtime = self._delay.realtime(known, step, before["steps"] + 1)
-        realtime["episode"] = episode
+        realtime |= {"episode": episode} if is_one else {}
         realtime = {name: value.astype(before[name].dtype) for name, value in realtime.items()}
         reward = step.reward.astype(after.reward.dtype)
         realtime, obs, reward = _first((realtime, obs, reward)) if is_one else (realtime, obs, reward)

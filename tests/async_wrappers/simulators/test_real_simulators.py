@@ -37,9 +37,11 @@ def test_brax_trains_on_copies_that_are_late() -> None:
 @pytest.mark.slow
 def test_braxs_own_ppo_trains_late() -> None:
     envs = pytest.importorskip("brax.envs")
+    if not hasattr(pytest.importorskip("jax"), "device_put_replicated"):
+        pytest.skip("brax 0.14.2's PPO needs JAX < 0.10")
     from brax.training.agents.ppo.train import train
 
-    env = delay_simulator(envs.get_environment("fast"), latency=0.03, action_window=2)
+    env = delay_simulator(envs.get_environment("fast"), latency=0.03, fps=50, action_window=2)
     shown: list[Any] = []
     train(
         environment=env,
