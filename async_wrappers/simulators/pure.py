@@ -177,7 +177,6 @@ def _where(mask: Array, one: Array, other: Array) -> Array:
     return jnp.where(mask.reshape(mask.shape + (1,) * (one.ndim - 1)), one, other)
 
 
-@jax.tree_util.register_pytree_node_class
 class Carried:
     """A simulator's part of a state with what a delay knows beside it; it has the attributes of the simulator's.
 
@@ -203,6 +202,9 @@ class Carried:
     def tree_unflatten(cls, nothing: None, parts: Any) -> Carried:
         """See JAX."""
         return cls(*parts)
+
+
+jax.tree_util.register_pytree_node_class(Carried)
 
 
 def _row(tree: Any) -> Any:

@@ -1,12 +1,13 @@
 """rsl_rl's PPO on hundreds of robots, late by a trace of latencies and told its actions, beside one trained in time.
 
-python docs/examples/late_robots.py                                                         # cart-poles, on the CPU
-python docs/examples/late_robots.py --task Mjlab-Cartpole-Balance --num_envs 64             # mjlab's, on the CPU
-python docs/examples/late_robots.py --task Mjlab-Velocity-Flat-Unitree-Go1 --num_envs 4096 --iterations 1000 --device
-    cuda                                                                                    # a quadruped, on a GPU
+Cart-poles, or mjlab's, on the CPU; a quadruped on a GPU:
 
-Both policies are then played late, the latter in time too. The trace is a JSON file of measured latencies, as `Trace.to_json` of a live run's
-report writes it; without one it is `LATENCIES`, which were made up.
+python docs/examples/late_robots.py
+python docs/examples/late_robots.py --task Mjlab-Cartpole-Balance --num_envs 64
+python docs/examples/late_robots.py --task Mjlab-Velocity-Flat-Unitree-Go1 --num_envs 4096 --device cuda
+
+Both policies are then played late, the latter in time too. The trace is a JSON file of measured latencies, as
+`Trace.to_json` of a live run's report writes it; without one it is `LATENCIES`, which were made up.
 """
 
 from __future__ import annotations
