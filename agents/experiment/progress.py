@@ -64,7 +64,7 @@ class Expectation:
             frames: Played in this process.
             by_the_clock: Whether the environment waits for nothing, so that learning takes no time from it.
         """
-        learns = by_the_clock or self._learnt()
+        learns = self._learns or by_the_clock or self._learnt()  # who has learnt needs not be asked again
         if learns != self._learns:
             self._learns, self._said, self._since = learns, False, (now, work, frames)
         began, done, played = self._since
