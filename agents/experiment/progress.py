@@ -16,13 +16,14 @@ import gymnasium as gym
 import torch
 from tqdm import tqdm
 
-from async_wrappers.agents.demonstrations.demonstration import delay_in_words, delay_layer
 from async_wrappers.agents.experiment.metrics import FRAME_RATE, ProgressFile
 from async_wrappers.agents.play.play import (
     EpisodeResult,
     Length,
     Phase,
     PlayedPhase,
+    delay_in_words,
+    delay_layer,
     environment_in_words,
     frames_of,
 )
