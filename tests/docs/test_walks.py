@@ -77,7 +77,7 @@ def test_the_table_of_places_names_what_its_files_have() -> None:
     places = re.findall(r"`([\w/]+\.py)`(?: \(`([\w.]+)`\))?", section)
     assert len(places) >= 6
     for file, name in places:
-        (found,) = [folder / file for folder in (ROOT, ROOT / "async_wrappers") if (folder / file).is_file()]
+        found = next(folder / file for folder in (ROOT, ROOT / "async_wrappers") if (folder / file).is_file())
         for part in filter(None, name.split(".")):
             assert re.search(rf"(?:class|def) {part}\b", found.read_text()), f"{file} has no {part}"
 
