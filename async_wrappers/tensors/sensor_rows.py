@@ -50,7 +50,8 @@ class Sensor:
             environment draws it.
         drop: Chance that a reading is lost.
         hold: Chance, on each frame, that the sensor goes on showing what it has shown.
-        of: The numbers of a Box that are this sensor's; None where sensors are keys of a Dict.
+        of: The numbers of a Box that are this sensor's: a slice, or its two ends as a tuple, which gin files can have;
+            None where sensors are keys of a Dict.
 
     Raises:
         ValueError: A number out of range, or a model that is none.
@@ -61,13 +62,15 @@ class Sensor:
     phase: Any = None
     drop: float = 0.0
     hold: float = 0.0
-    of: slice | None = None
+    of: Any = None
 
     def __post_init__(self) -> None:
         """Check the arguments."""
         as_latency(self.latency)
+        if isinstance(self.of, tuple) and len(self.of) == 2 and all(isinstance(bound, int) for bound in self.of):
+            object.__setattr__(self, "of", slice(*self.of))
         if self.of is not None and not isinstance(self.of, slice):
-            raise ValueError(f"of must be a slice of a Box's numbers, got {self.of!r}")
+            raise ValueError(f"of must be a slice of a Box's numbers, or a tuple of its two ends, got {self.of!r}")
         for name in ("drop", "hold"):
             number(name, getattr(self, name), "a chance from 0 to below 1", lambda chance: 0 <= chance < 1)
         if self.rate is not None:

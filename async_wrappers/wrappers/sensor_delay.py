@@ -77,6 +77,8 @@ class _Sensors:
     def begin(self, observation: Tree, num_envs: int, seed: int | None) -> tuple[Tree, dict[str, Array]]:
         """Begin all episodes; return what the sensors show, and the age of each in seconds."""
         library = self._library = Library(first_array(observation))
+        for name in self._sensors if self._is_dict else ():
+            library.refuse_others(self._part(name, observation), f"the readings of {name!r}")
         entropy = np.random.SeedSequence(seed).generate_state(len(self._sensors)).tolist()
         self._rows = {
             name: SensorRows(library, timing_of(name, sensor, self._fps, library, its), num_envs)
@@ -156,7 +158,8 @@ class SensorDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorAr
             ``"sensor_ages"``, or the last numbers of a Box.
 
     Raises:
-        ValueError: A sensor that is no part of the observations, a rate above the frame rate, or a vector.
+        ValueError: A sensor that is no part of the observations, a rate above the frame rate, or a vector; from
+            `reset`: observations of several libraries or devices.
     """
 
     def __init__(

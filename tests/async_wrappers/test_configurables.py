@@ -92,6 +92,27 @@ def test_chunks_means_and_the_committed_prefix_are_bound_in_gin() -> None:
     assert gin.get_configurable("Chunk")() == Chunk(3, mean=TemporalEnsemble(0.5))
 
 
+def test_sensors_are_late_inside_of_the_delay_in_gin() -> None:
+    env = made(
+        "create_gym_environment.wrappers = [@SensorDelay, @RealtimeDelay]",
+        "SensorDelay.sensors = {'camera': @camera/Sensor(), 'encoder': @encoder/Sensor()}",
+        "camera/Sensor.latency = @LogNormal()",
+        "camera/Sensor.rate = 30",
+        "camera/Sensor.of = (0, 2)",
+        "encoder/Sensor.of = (2, 4)",
+        "LogNormal.mean = 0.06",
+        "LogNormal.cv = 0.2",
+        "RealtimeDelay.delay = 2",
+        "RealtimeDelay.default_action = 'repeat'",
+    )
+    assert chain(env)[:2] == ["RealtimeDelay", "SensorDelay"]
+    env.reset(seed=0)
+    for _ in range(7):
+        *_, info = env.step(0)
+    ages = info["realtime"]["observation_info"]["sensor_ages"]
+    assert ages["camera"] > ages["encoder"] == 0.0
+
+
 def test_a_binding_of_a_wrapper_that_no_list_names_is_not_read() -> None:
     bindings = ("Runner.create_environment_fn = @create_gym_environment", "create_gym_environment.wrappers = []")
     unread = load_config([], [*bindings, "TimeLimit.max_episode_steps = 7"]).unread()
