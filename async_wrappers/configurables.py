@@ -34,6 +34,7 @@ from async_wrappers.wrappers.default_action import RampDown
 from async_wrappers.wrappers.delay import RealtimeDelay
 from async_wrappers.wrappers.fresh_observation import FreshObservation
 from async_wrappers.wrappers.limits import LimitAction, Limits
+from async_wrappers.wrappers.measured_latencies import Latencies
 from async_wrappers.wrappers.sensor_delay import SensorDelay, VectorSensorDelay
 from async_wrappers.wrappers.vector_delay import VectorRealtimeDelay
 
@@ -64,7 +65,7 @@ _GYMNASIUMS = tuple(
     for thing in (getattr(gymnasium.wrappers, name) for name in gymnasium.wrappers.__all__ if name not in _CONVERSIONS)
     if isinstance(thing, type) and issubclass(thing, gym.Wrapper)
 )
-_LATENCIES = (Constant, Correlated, Gamma, LogNormal, Spikes, Trace, Uniform)
+_LATENCIES = (Constant, Correlated, Gamma, Latencies, LogNormal, Spikes, Trace, Uniform)
 _SERVERS = (LinearBatches, MeasuredBatches, ServedSchedule, ServedStream)
 _STRATEGIES = (ExpectedTime, MaxTime, NoStagger, Sequential, Tickets)
 

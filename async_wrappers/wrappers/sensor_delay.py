@@ -23,6 +23,7 @@ from async_wrappers.tensors.arrays import Array, Library, Tree, each, first_arra
 from async_wrappers.tensors.sensor_rows import Sensor, SensorRows, ShownReadings, timing_of
 from async_wrappers.wrappers.copies import VectorEnv, VectorWrapper
 from async_wrappers.wrappers.lockstep import autoreset_mode
+from async_wrappers.wrappers.measured_latencies import Latencies
 from async_wrappers.wrappers.recorded import given, recorded
 
 AGES = "sensor_ages"
@@ -38,7 +39,8 @@ class _Sensors:
         shows_age: Whether ages are part of the observation.
     """
 
-    def __init__(self, space: gym.Space[Any], sensors: Mapping[str, Any], fps: Any, shows_age: bool) -> None:
+    def __init__(self, space: gym.Space[Any], sensors: Any, fps: Any, shows_age: bool) -> None:
+        sensors = sensors.sensors if isinstance(sensors, Latencies) else sensors
         if not isinstance(sensors, Mapping):
             raise ValueError(f"sensors must be a dict from names to sensors or latencies, got {sensors!r}")
         FrameClock(fps)  # refuses what is no rate
@@ -73,6 +75,11 @@ class _Sensors:
         assert isinstance(space, Box)
         low, high = (np.concatenate([bound, of]) for bound, of in ((space.low, ages.low), (space.high, ages.high)))
         return Box(low, high, dtype=space.dtype.type)
+
+    @property
+    def timed(self) -> dict[str, slice | None]:
+        """Each sensor's numbers of a Box; None of a Dict's key."""
+        return {name: sensor.of for name, sensor in self._sensors.items()}
 
     def begin(self, observation: Tree, num_envs: int, seed: int | None) -> tuple[Tree, dict[str, Array]]:
         """Begin all episodes; return what the sensors show, and the age of each in seconds."""
@@ -152,7 +159,7 @@ class SensorDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorAr
     Args:
         env: An environment whose observations are a Dict, or a Box of one axis.
         sensors: By key of the Dict: a `Sensor`, or its latency alone. Of a Box a name, and a `Sensor` with ``of``. What
-            no sensor names is never late.
+            no sensor names is never late. Or `Latencies`: those of a live run.
         fps: Frames per second; None for the environment's own (`async_wrappers.frame_rate.frame_rate`).
         shows_age: Whether the ages in seconds are a part of the observation, in the order of `sensors`: under the key
             ``"sensor_ages"``, or the last numbers of a Box.
@@ -163,7 +170,7 @@ class SensorDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorAr
     """
 
     def __init__(
-        self, env: gym.Env[Any, Any], sensors: Mapping[str, Any], fps: Any = None, shows_age: bool = False
+        self, env: gym.Env[Any, Any], sensors: Mapping[str, Any] | Latencies, fps: Any = None, shows_age: bool = False
     ) -> None:
         if isinstance(env, gym.vector.VectorEnv):
             raise ValueError(f"env must be a gymnasium.Env, got {env}: use VectorSensorDelay")
@@ -176,6 +183,11 @@ class SensorDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorAr
         )
         self.observation_space = self._sensors.space
         self._begun = False
+
+    @property
+    def timed_sensors(self) -> dict[str, slice | None]:
+        """The sensors, with their numbers of a Box, as a live run asks for them."""
+        return self._sensors.timed
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Reset the environment; a seed also restarts the draws of latencies, phases and losses."""
@@ -216,7 +228,9 @@ class VectorSensorDelay(VectorWrapper, gym.utils.RecordConstructorArgs):
         ValueError: As in `SensorDelay`.
     """
 
-    def __init__(self, env: VectorEnv, sensors: Mapping[str, Any], fps: Any, shows_age: bool = False) -> None:
+    def __init__(
+        self, env: VectorEnv, sensors: Mapping[str, Any] | Latencies, fps: Any, shows_age: bool = False
+    ) -> None:
         if not isinstance(env, gym.vector.VectorEnv):
             raise ValueError(f"env must be a gymnasium.vector.VectorEnv, got {env}: use SensorDelay")
         gym.utils.RecordConstructorArgs.__init__(self, sensors=sensors, fps=fps, shows_age=shows_age)

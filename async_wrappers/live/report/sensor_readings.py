@@ -1,0 +1,107 @@
+"""The ages of sensors in a live run: of what each frame shows, and of each reading when it was first seen."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from async_wrappers.tensors.sensor_rows import Sensor
+
+MOST_READINGS = 100_000
+"""That a run remembers of each sensor, the newest ones."""
+
+_ALIKE = 0.005  # share by which a measured rate may be off the fraction of the frame rate that it is taken for
+
+
+@dataclass
+class SensorReadings:
+    """What a run has seen of one sensor. All times are whole nanoseconds.
+
+    Attributes:
+        name: Of the sensor.
+        of: Its numbers of a Box; None of a Dict's key.
+        ages: Of the reading that is shown, as each frame begins.
+        seen: The newest readings: each one's age when a frame first showed it, and how long after the one seen before
+            it was taken, 0 where that was an episode's first.
+    """
+
+    name: str
+    of: slice | None
+    ages: Any = field(default_factory=list)
+    seen: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=MOST_READINGS))
+    _newest: int = field(default=0, init=False, repr=False)  # when it was taken
+    _follows: bool = field(default=False, init=False, repr=False)
+
+    def begin(self, age: int, taken: int) -> None:
+        """Note the reading of an episode's first frame, which may have been there for long."""
+        self.ages.append(age)
+        self._newest, self._follows = taken, False
+
+    def note(self, age: int, taken: int, apart: int) -> None:
+        """Note the reading that a frame shows.
+
+        Args:
+            age: As the frame begins.
+            taken: When it was taken.
+            apart: How much later than another reading a new one is at least.
+        """
+        self.ages.append(age)
+        if taken - self._newest >= apart:
+            self.seen.append((age, taken - self._newest if self._follows else 0))
+            self._newest, self._follows = taken, True
+
+    @property
+    def _apart(self) -> Any:
+        return np.array([apart for _, apart in self.seen if apart], np.float64) / 1e9
+
+    @property
+    def rate(self) -> float:
+        """Readings seen in a second; nan before there are two."""
+        apart = self._apart
+        return len(apart) / float(apart.sum()) if len(apart) else float("nan")
+
+    @property
+    def lost(self) -> float:
+        """Share of the readings that are missing between those that were seen; nan before there are two.
+
+        They are taken to come at a steady rate, the frame rate at most.
+        """
+        apart = self._apart
+        if not len(apart):
+            return float("nan")
+        taken = float(np.round(apart / np.median(apart)).clip(1).sum())
+        return 1 - len(apart) / taken
+
+    def sensor(self, fps: float) -> Sensor:
+        """Return it for a simulation.
+
+        Args:
+            fps: Frames per second that were asked for.
+
+        Raises:
+            ValueError: It has shown too few readings.
+        """
+        from async_wrappers.latency.reading_ages import ReadingAges
+        from async_wrappers.tensors.sensor_rows import Sensor
+
+        apart = self._apart
+        if not len(apart):
+            raise ValueError(f"{self.name!r} must show three readings or more to be simulated, got {len(self.seen)}")
+        rate = None
+        if self.rate / fps < 1 - _ALIKE:  # else each frame has a new one
+            rate = float(_simplest(min(1 / float(np.median(apart)) / fps, 1.0)) * Fraction(fps))
+        latency = ReadingAges(np.array([age for age, _ in self.seen]) / 1e9, fps)
+        return Sensor(latency, rate, drop=0.0 if rate is None else self.lost, of=self.of)
+
+
+def _simplest(share: float) -> Fraction:
+    """Return the fraction with the least denominator that is near to a share of the frame rate."""
+    denominator = 1
+    while abs((found := Fraction(share).limit_denominator(denominator)) / Fraction(share) - 1) > _ALIKE:
+        denominator += 1
+    return found
