@@ -164,6 +164,9 @@ class SensorDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorAr
         shows_age: Whether the ages in seconds are a part of the observation, in the order of `sensors`: under the key
             ``"sensor_ages"``, or the last numbers of a Box.
 
+    Attributes:
+        fps: Frames per second, as given or found.
+
     Raises:
         ValueError: A sensor that is no part of the observations, a rate above the frame rate, or a vector; from
             `reset`: observations of several libraries or devices.
@@ -178,9 +181,8 @@ class SensorDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorAr
         told = recorded(sensors=sensors, fps=fps, shows_age=shows_age)
         gym.utils.RecordConstructorArgs.__init__(self, **told)
         gym.Wrapper.__init__(self, env)
-        self._sensors = _Sensors(
-            env.observation_space, sensors, frame_rate(env) if fps is None else fps, bool(shows_age)
-        )
+        self.fps = frame_rate(env) if fps is None else fps
+        self._sensors = _Sensors(env.observation_space, sensors, self.fps, bool(shows_age))
         self.observation_space = self._sensors.space
         self._begun = False
 

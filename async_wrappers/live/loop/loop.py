@@ -89,14 +89,13 @@ from async_wrappers.live.memory.glance import DEFAULT, PAUSED, Glance
 from async_wrappers.live.memory.journal import Journal
 from async_wrappers.live.recording.frame_rows import Recorder
 from async_wrappers.live.report.report import EpisodeTiming, Measurements
-from async_wrappers.live.report.sensor_readings import SensorReadings
+from async_wrappers.live.report.sensor_readings import SensorReadings, note_readings
 from async_wrappers.live.run_spec import LoopConfig, PhaseSpec
 from async_wrappers.live.world.environment import (
     FrameStatus,
     phase_state_of,
     refuse_oracles,
     score_of,
-    sensor_ages_of,
     set_phase_state,
     timed_sensors_of,
 )
@@ -531,16 +530,8 @@ class EnvironmentLoop:
 
     def _note_ages(self, info: Mapping[str, Any], frame: int, begins: bool = False) -> None:
         """Note how old each sensor's reading is as a frame begins, an episode's first one or another."""
-        ages, stamps = sensor_ages_of(info, self._sensors), info.get("sensor_stamps") if self._is_stamped else None
-        self._ages = [*ages.values()]
-        for name, seconds in ages.items():
-            readings, age = self._record.sensors[name], round(seconds * 1e9)
-            # Without stamps times are of the frames' deadlines, and readings as far apart as frames, or nearly.
-            taken = round(frame * self._frame_ns) - age if stamps is None else round(float(stamps[name]) * 1e9)
-            if begins:
-                readings.begin(age, taken)
-            else:
-                readings.note(age, taken, 1 if stamps is not None else round(self._frame_ns / 4))
+        times = frame * self._frame_ns, self._frame_ns, begins, self._is_stamped
+        self._ages = note_readings(self._record.sensors, info, *times)
 
     def _tell(self, on_frame: Callable[[FrameStatus], Any], episode: _Episode, lived: int) -> None:
         """Call the phase's `on_frame` as a frame begins, and note its result."""

@@ -22,7 +22,7 @@ from async_wrappers.live.report.ages import Ages, ages_of, draw_ages
 from async_wrappers.live.report.histogram import RELATIVE_ERROR
 from async_wrappers.live.report.journey import MOST_JOURNEYS, RoundTrip, Span, parts_ms
 from async_wrappers.live.report.picture import ages_picture, timing_picture
-from async_wrappers.live.report.sensor_readings import SensorReadings
+from async_wrappers.live.report.sensor_readings import SensorReadings, in_words
 from async_wrappers.live.report.shares import shares_of, told
 
 if TYPE_CHECKING:
@@ -698,11 +698,7 @@ class TimingReport:
         yield "latency", f"{_line(self.latency_ms)} ms"
         yield "delay", f"{_line(self.delay_frames)} frames"
         for name, seen in self.sensors.items():
-            age, lost = seen["age_ms"], f", {seen['lost']:.1%} lost" if seen["lost"] > 0 else ""
-            yield (
-                "sensor",
-                f"{name}: p50 {age['p50']:.2f}, p95 {age['p95']:.2f} ms old, {seen['rate']:.4g} a second{lost}",
-            )
+            yield "sensor", f"{name}: {in_words(seen)}"
         if self.lag_updates is not None:
             yield "lag", f"{_line(self.lag_updates)} updates"
         if self.off_policy:

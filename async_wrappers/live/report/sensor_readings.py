@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+from async_wrappers.checks import BrokenEnvironment
 
 if TYPE_CHECKING:
     from async_wrappers.tensors.sensor_rows import Sensor
@@ -97,6 +101,66 @@ class SensorReadings:
             rate = float(_simplest(min(1 / float(np.median(apart)) / fps, 1.0)) * Fraction(fps))
         latency = ReadingAges(np.array([age for age, _ in self.seen]) / 1e9, fps)
         return Sensor(latency, rate, drop=0.0 if rate is None else self.lost, of=self.of)
+
+
+def note_readings(
+    sensors: Mapping[str, SensorReadings],
+    info: Mapping[str, Any],
+    begun: float,
+    frame: float,
+    begins: bool,
+    stamped: bool,
+) -> list[float]:
+    """Note what a frame shows of each sensor; return the ages in seconds.
+
+    Args:
+        sensors: By name.
+        info: Of the step or the reset before, with ``"sensor_ages"``.
+        begun: When the frame began, in nanoseconds.
+        frame: How long frames are, in nanoseconds.
+        begins: Whether it is an episode's first.
+        stamped: Whether ``"sensor_stamps"``, where there are any, are of these readings.
+
+    Raises:
+        BrokenEnvironment: An age is missing, or no number.
+    """
+    ages, stamps = sensor_ages_of(info, sensors), info.get("sensor_stamps") if stamped else None
+    for name, seconds in ages.items():
+        age = round(seconds * 1e9)
+        # Without stamps, times are those of frames, and readings are about as far apart as these, or farther.
+        taken = round(begun) - age if stamps is None else round(float(stamps[name]) * 1e9)
+        if begins:
+            sensors[name].begin(age, taken)
+        else:
+            sensors[name].note(age, taken, round(frame / 4) if stamps is None else 1)
+    return [*ages.values()]
+
+
+def sensor_ages_of(info: Mapping[str, Any], sensors: Collection[str]) -> dict[str, float]:
+    """Return the age of each sensor in seconds, as an info tells it.
+
+    Raises:
+        BrokenEnvironment: One is missing, or no number.
+    """
+    ages = info.get("sensor_ages")
+    try:
+        found = {name: float(ages[name]) for name in sensors}  # type: ignore[index]
+    except (KeyError, TypeError, ValueError):
+        found = {}
+    if not found or not all(0 <= age < math.inf for age in found.values()):
+        raise BrokenEnvironment(
+            f"info['sensor_ages'] must be the ages of {', '.join(sensors)} in seconds, as timed_sensors names them, "
+            f"got {ages!r}: let reset and each step report them (a Machine may report its 'sensor_stamps')"
+        )
+    return found
+
+
+def in_words(seen: Mapping[str, Any]) -> str:
+    """Return a sensor's line of a report."""
+    age, rate = seen["age_ms"], seen["rate"]
+    lost = f", {seen['lost']:.1%} lost" if seen["lost"] > 0 else ""
+    often = "" if math.isnan(rate) else f", {rate:.4g} a second"
+    return f"p50 {age['p50']:.2f}, p95 {age['p95']:.2f} ms old{often}{lost}"
 
 
 def _simplest(share: float) -> Fraction:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import gymnasium as gym
 
-from async_wrappers.checks import BrokenEnvironment, plain_data
+from async_wrappers.checks import plain_data
 from async_wrappers.live.report.report import Measurements
 from async_wrappers.live.world.machine import as_environment
 from async_wrappers.own_returns import with_own_returns
@@ -79,25 +78,6 @@ def timed_sensors_of(env: gym.Env[Any, Any]) -> dict[str, slice | None]:
         if of is not None and not (isinstance(space, gym.spaces.Box) and range(space.shape[0])[of]):
             raise ValueError(f"timed_sensors must be slices of the numbers of {space}, got {name!r}: {of}")
     return sensors
-
-
-def sensor_ages_of(info: Mapping[str, Any], sensors: Collection[str]) -> dict[str, float]:
-    """Return the age of each sensor in seconds, as an info tells it.
-
-    Raises:
-        BrokenEnvironment: One is missing, or no number.
-    """
-    ages = info.get("sensor_ages")
-    try:
-        found = {name: float(ages[name]) for name in sensors}  # type: ignore[index]
-    except (KeyError, TypeError, ValueError):
-        found = {}
-    if not found or not all(0 <= age < math.inf for age in found.values()):
-        raise BrokenEnvironment(
-            f"info['sensor_ages'] must be the ages of {', '.join(sensors)} in seconds, as timed_sensors names them, "
-            f"got {ages!r}: let reset and each step report them (a Machine may report its 'sensor_stamps')"
-        )
-    return found
 
 
 def score_of(info: Mapping[str, Any], rewards: float) -> float:
