@@ -31,6 +31,7 @@ class Stamping:
     def __init__(self, latencies: Any = (0.06,), rate: Any = 25, joints: float = 0.02) -> None:
         self.latencies = [Fraction(str(each)) * FPS for each in latencies]  # frames, as all that follows
         self.apart, self.joints = FPS / Fraction(str(rate)), Fraction(str(joints)) * FPS
+        self.most = 2 * math.ceil(max(self.latencies) / self.apart) + 1  # readings back to one that has arrived
         self.frame = 0
 
     def now(self) -> float:
@@ -52,7 +53,8 @@ class Stamping:
     def read(self) -> Any:
         """Return the newest readings that have arrived, those of the first frame before, and their stamps."""
         taken = {"camera": Fraction(0), "joints": max(self.frame - Fraction(math.ceil(self.joints)), Fraction(0))}
-        for number in range(int(self.frame / self.apart) + 1):
+        newest = int(self.frame / self.apart)
+        for number in range(max(newest - self.most, 0), newest + 1):
             when = number * self.apart
             if when + self.latencies[number % len(self.latencies)] <= self.frame:
                 taken["camera"] = max(taken["camera"], when)

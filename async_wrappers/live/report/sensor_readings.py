@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 MOST_READINGS = 100_000
 """That a run remembers of each sensor, the newest ones."""
 
+_ROUNDING = 1_000  # nanoseconds
 _ALIKE = 0.005  # share by which a measured rate may be off the fraction of the frame rate that it is taken for
 
 
@@ -84,6 +85,9 @@ class SensorReadings:
     def sensor(self, fps: float) -> Sensor:
         """Return it for a simulation.
 
+        A reading that no frame has shown was overtaken or lost. If it were no older than the oldest one that was seen,
+        on the frame that showed the next one, it is taken to have arrived then; else to be lost.
+
         Args:
             fps: Frames per second that were asked for.
 
@@ -96,11 +100,20 @@ class SensorReadings:
         apart = self._apart
         if not len(apart):
             raise ValueError(f"{self.name!r} must show three readings or more to be simulated, got {len(self.seen)}")
-        rate = None
-        if self.rate / fps < 1 - _ALIKE:  # else each frame has a new one
-            rate = float(_simplest(min(1 / float(np.median(apart)) / fps, 1.0)) * Fraction(fps))
-        latency = ReadingAges(np.array([age for age, _ in self.seen]) / 1e9, fps)
-        return Sensor(latency, rate, drop=0.0 if rate is None else self.lost, of=self.of)
+        if self.rate / fps >= 1 - _ALIKE:  # a new one on each frame
+            return Sensor(ReadingAges([age / 1e9 for age, _ in self.seen], fps), of=self.of)
+        period = float(np.median(apart)) * 1e9
+        oldest, ages, lost = max(age for age, _ in self.seen) + _ROUNDING, [], 0
+        for age, gap in self.seen:
+            for number in range(round(gap / period) - 1, 0, -1):
+                hidden = age + number * period
+                if hidden <= oldest:
+                    ages.append(hidden / 1e9)
+                else:
+                    lost += 1
+            ages.append(age / 1e9)
+        rate = float(_simplest(min(1e9 / period / fps, 1.0)) * Fraction(fps))
+        return Sensor(ReadingAges(ages, fps), rate, drop=lost / (lost + len(ages)), of=self.of)
 
 
 def note_readings(

@@ -101,6 +101,18 @@ def test_the_simulation_shows_the_ages_of_the_run(rate: Any, latencies: Any, off
     assert file.sensors["camera"].rate == pytest.approx(rate) and file.sensors["camera"].drop == 0
 
 
+def test_the_simulation_shows_about_the_ages_of_a_run_whose_readings_overtake_each_other(tmp_path: Path) -> None:
+    latencies = np.random.default_rng(3).lognormal(np.log(0.035), 0.4, 211).round(4).tolist()
+    report, file = measured(Stamping(latencies, 30), tmp_path / "robot.json")
+    assert report.sensors["camera"]["lost"] > 0.05  # which no frame has shown
+    expected = shares([round(age / 1e6, 3) for age in report.readings["camera"].ages])
+    found = shares([ages["camera"] for ages in ages_of(SensorDelay(Simulator(), file, fps=FPS))])
+    mean, of_the_run = (sum(age * share for age, share in each.items()) for each in (found, expected))
+    assert mean == pytest.approx(of_the_run, rel=0.03)
+    both = {*found, *expected}
+    assert sum(abs(found.get(age, 0) - expected.get(age, 0)) for age in both) / 2 < 0.04
+
+
 def test_ages_are_those_of_the_run_frame_by_frame_if_sensors_are_as_late_each_time(tmp_path: Path) -> None:
     report, file = measured(Stamping((0.06,), 50), tmp_path / "robot.json")
     simulated = ages_of(SensorDelay(Simulator(), file, fps=FPS))

@@ -210,7 +210,17 @@ def test_readings_that_no_frame_shows_count_as_lost() -> None:
         seen.note(60_000_000, taken * 1_000_000, 1)
     assert (seen.rate, seen.lost) == (pytest.approx(20), pytest.approx(0.2))
     made = seen.sensor(50)
-    assert (made.rate, made.drop) == (25, pytest.approx(0.2))
+    assert (made.rate, made.drop) == (25, pytest.approx(1 / 6))
+
+
+def test_a_reading_that_may_have_been_overtaken_is_not_lost() -> None:
+    seen = SensorReadings("camera", None)
+    seen.begin(0, 0)
+    for taken, age in ((40, 60), (80, 120), (160, 60), (200, 60), (240, 60)):  # 120 came with the next one, at 100 ms
+        seen.note(age * 1_000_000, taken * 1_000_000, 1)
+    made = seen.sensor(50)
+    assert made.drop == 0
+    assert made.latency.ages.tolist() == [0.06, 0.12, 0.1, 0.06, 0.06, 0.06]
 
 
 @pytest.mark.parametrize(
