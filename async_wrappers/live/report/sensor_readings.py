@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -20,32 +20,46 @@ MOST_READINGS = 100_000
 """That a run remembers of each sensor, the newest ones."""
 
 _ROUNDING = 1_000  # nanoseconds
-_ALIKE = 0.005  # share by which a measured rate may be off the fraction of the frame rate that it is taken for
+_ALIKE = 0.005  # share by which a rate may be off, of the fraction of the frame rate that it is taken for
+
+
+class Seen(NamedTuple):
+    """A reading that a frame has shown first.
+
+    Attributes:
+        age: In nanoseconds, as that frame began.
+        apart: Nanoseconds since the reading that was seen before it was taken; 0 where that was an episode's first.
+        frames: How many began since that was seen.
+    """
+
+    age: int
+    apart: int
+    frames: int
 
 
 @dataclass
 class SensorReadings:
-    """What a run has seen of one sensor. All times are whole nanoseconds.
+    """What a run has seen of one sensor.
 
     Attributes:
         name: Of the sensor.
         of: Its numbers of a Box; None of a Dict's key.
-        ages: Of the reading that is shown, as each frame begins.
-        seen: The newest readings: each one's age when a frame first showed it, and how long after the one seen before
-            it was taken, 0 where that was an episode's first.
+        ages: Of the reading that is shown, in nanoseconds, as each frame begins.
+        seen: The newest readings.
     """
 
     name: str
     of: slice | None
     ages: Any = field(default_factory=list)
-    seen: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=MOST_READINGS))
+    seen: deque[Seen] = field(default_factory=lambda: deque(maxlen=MOST_READINGS))
     _newest: int = field(default=0, init=False, repr=False)  # when it was taken
+    _frames: int = field(default=0, init=False, repr=False)  # since it was seen
     _follows: bool = field(default=False, init=False, repr=False)
 
     def begin(self, age: int, taken: int) -> None:
         """Note the reading of an episode's first frame, which may have been there for long."""
         self.ages.append(age)
-        self._newest, self._follows = taken, False
+        self._newest, self._frames, self._follows = taken, 0, False
 
     def note(self, age: int, taken: int, apart: int) -> None:
         """Note the reading that a frame shows.
@@ -56,31 +70,36 @@ class SensorReadings:
             apart: How much later than another reading a new one is at least.
         """
         self.ages.append(age)
+        self._frames += 1
         if taken - self._newest >= apart:
-            self.seen.append((age, taken - self._newest if self._follows else 0))
-            self._newest, self._follows = taken, True
+            self.seen.append(Seen(age, taken - self._newest if self._follows else 0, self._frames))
+            self._newest, self._frames, self._follows = taken, 0, True
 
     @property
-    def _apart(self) -> Any:
-        return np.array([apart for _, apart in self.seen if apart], np.float64) / 1e9
+    def _apart(self) -> list[int]:
+        return [each.apart for each in self.seen if each.apart]
 
     @property
     def rate(self) -> float:
         """Readings seen in a second; nan before there are two."""
         apart = self._apart
-        return len(apart) / float(apart.sum()) if len(apart) else float("nan")
+        return len(apart) / sum(apart) * 1e9 if apart else math.nan
+
+    def _missing(self) -> list[int]:
+        """Return how many readings no frame has shown before each that was seen, if they come at a steady rate.
+
+        Those that came while the loop itself was late, so that no frame began, are not among them.
+        """
+        period = float(np.median(self._apart))
+        return [max(min(round(each.apart / period), each.frames) - 1, 0) for each in self.seen]
 
     @property
     def lost(self) -> float:
-        """Share of the readings that are missing between those that were seen; nan before there are two.
-
-        They are taken to come at a steady rate, the frame rate at most.
-        """
-        apart = self._apart
-        if not len(apart):
-            return float("nan")
-        taken = float(np.round(apart / np.median(apart)).clip(1).sum())
-        return 1 - len(apart) / taken
+        """Share of the readings, taken to come at a steady rate, that no frame has shown; nan before there are two."""
+        if not self._apart:
+            return math.nan
+        missing = sum(self._missing())
+        return missing / (missing + len(self.seen))
 
     def sensor(self, fps: float) -> Sensor:
         """Return it for a simulation.
@@ -98,20 +117,21 @@ class SensorReadings:
         from async_wrappers.tensors.sensor_rows import Sensor
 
         apart = self._apart
-        if not len(apart):
+        if not apart:
             raise ValueError(f"{self.name!r} must show three readings or more to be simulated, got {len(self.seen)}")
-        if self.rate / fps >= 1 - _ALIKE:  # a new one on each frame
-            return Sensor(ReadingAges([age / 1e9 for age, _ in self.seen], fps), of=self.of)
-        period = float(np.median(apart)) * 1e9
-        oldest, ages, lost = max(age for age, _ in self.seen) + _ROUNDING, [], 0
-        for age, gap in self.seen:
-            for number in range(round(gap / period) - 1, 0, -1):
-                hidden = age + number * period
+        if sum(each.frames > 1 for each in self.seen if each.apart) <= _ALIKE * len(apart):  # a new one on each frame
+            return Sensor(ReadingAges([each.age / 1e9 for each in self.seen], fps), of=self.of)
+        period = float(np.median(apart))
+        oldest = max(each.age for each in self.seen) + _ROUNDING
+        ages, lost = list[float](), 0
+        for each, missing in zip(self.seen, self._missing(), strict=True):
+            for number in range(missing, 0, -1):
+                hidden = each.age + number * period
                 if hidden <= oldest:
                     ages.append(hidden / 1e9)
                 else:
                     lost += 1
-            ages.append(age / 1e9)
+            ages.append(each.age / 1e9)
         rate = float(_simplest(min(1e9 / period / fps, 1.0)) * Fraction(fps))
         return Sensor(ReadingAges(ages, fps), rate, drop=lost / (lost + len(ages)), of=self.of)
 
