@@ -88,7 +88,7 @@ class Latencies(Model):
         Raises:
             ValueError: The file is missing or holds something else.
         """
-        return cls(path)  # type: ignore[arg-type]
+        return cls(path)
 
     def to_json(self, path: str | os.PathLike[str]) -> None:
         """Write everything, all or nothing. `Trace` and ``plan --trace`` read the decisions' latencies of the file.

@@ -23,7 +23,7 @@ _ROUNDING = 1_000  # nanoseconds
 _ALIKE = 0.005  # share by which a rate may be off, of the fraction of the frame rate that it is taken for
 
 
-class Seen(NamedTuple):
+class SeenReading(NamedTuple):
     """A reading that a frame has shown first.
 
     Attributes:
@@ -51,7 +51,7 @@ class SensorReadings:
     name: str
     of: slice | None
     ages: Any = field(default_factory=list)
-    seen: deque[Seen] = field(default_factory=lambda: deque(maxlen=MOST_READINGS))
+    seen: deque[SeenReading] = field(default_factory=lambda: deque(maxlen=MOST_READINGS))
     _newest: int = field(default=0, init=False, repr=False)  # when it was taken
     _frames: int = field(default=0, init=False, repr=False)  # since it was seen
     _follows: bool = field(default=False, init=False, repr=False)
@@ -72,7 +72,7 @@ class SensorReadings:
         self.ages.append(age)
         self._frames += 1
         if taken - self._newest >= apart:
-            self.seen.append(Seen(age, taken - self._newest if self._follows else 0, self._frames))
+            self.seen.append(SeenReading(age, taken - self._newest if self._follows else 0, self._frames))
             self._newest, self._frames, self._follows = taken, 0, True
 
     @property

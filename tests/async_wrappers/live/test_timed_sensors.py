@@ -258,7 +258,7 @@ def test_latencies_come_back_from_their_file(tmp_path: Path) -> None:
     measured = runner(Stamping).run(frames=100).latencies()
     measured.to_json(tmp_path / "robot.json")
     again = Latencies.from_json(tmp_path / "robot.json")
-    assert again == measured == Latencies(tmp_path / "robot.json")  # type: ignore[arg-type]
+    assert again == measured == Latencies(tmp_path / "robot.json")
     assert again.sensors["camera"].rate == 25 and again.sensors["joints"].rate is None
 
 
