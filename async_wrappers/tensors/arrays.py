@@ -41,6 +41,11 @@ def first_array(tree: Tree) -> Array:
     return tree
 
 
+def is_host(device: Any) -> bool:
+    """Return whether a library's device is the host, whose values are read without waiting."""
+    return "cpu" in str(device)
+
+
 class Which(NamedTuple):
     """Some of N rows, with what may be known of them without waiting for a device.
 
@@ -71,7 +76,7 @@ class Library:
 
     def __init__(self, like: Array) -> None:
         self.xp, self.device, self.is_functional = array_namespace(like), device(like), is_jax_array(like)
-        self.is_on_host = "cpu" in str(self.device)
+        self.is_on_host = is_host(self.device)
         self.looks = self.is_on_host and not self.is_functional
         self._is_numpys = isinstance(like, np.ndarray)
         self._name = self.xp.__name__.rsplit(".", 1)[-1]
