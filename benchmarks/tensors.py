@@ -7,13 +7,16 @@
   its files are loaded, and nothing that needs a GPU. Hold: <= 1.5 times its time.
 * ``loop``: NumPy beside 4,096 `RealtimeDelay`. Hold: >= 100 times as fast. Beside them stands the least that any
   delay does with these arrays: observations into a ring, and one of each row out of it.
+* ``gpu``: PyTorch on a CUDA device: the time that a step adds, and that it waits for nothing. Hold: <= 100 us. Left out
+  where there is no such device.
 
-    python -m benchmarks.tensors [buffer] [loop]
+    python -m benchmarks.tensors [buffer] [loop] [gpu]
 """
 
 from __future__ import annotations
 
 import importlib.util
+import statistics
 import sys
 import time
 from argparse import Namespace
@@ -159,5 +162,38 @@ def loop(args: Namespace) -> None:
     print_hold(f"{OWN} / {LOOP}", median_ratio(samples, OWN, LOOP), least=100)
 
 
+def gpu(args: Namespace) -> None:
+    """Measure the time that a step adds on a CUDA device."""
+    if not torch.cuda.is_available():
+        print("LEFT OUT: gpu, since torch sees no CUDA device")
+        return
+
+    def microseconds(step: Callable[[], Any]) -> float:
+        torch.cuda.synchronize()
+        begin = time.perf_counter()
+        torch.cuda.set_sync_debug_mode("error")
+        for _ in range(args.steps):
+            step()
+        torch.cuda.set_sync_debug_mode("default")
+        torch.cuda.synchronize()
+        return (time.perf_counter() - begin) / args.steps * 1e6
+
+    steps = {OWN: False, DRAWN: True}
+    measures = {name: partial(microseconds, stepped(_on_cuda, drawn)) for name, drawn in steps.items()}
+    samples = interleave(measures, args.rounds)
+    name = torch.cuda.get_device_name()
+    print_table(f"{ROWS:,} rows of {NUMBERS} numbers and {ACTIONS} actions, {name}, us", samples, OWN, 1)
+    print_hold(f"us of {OWN}", statistics.median(samples[OWN]), most=100)
+
+
+def _on_cuda(array: Any) -> torch.Tensor:
+    return torch.as_tensor(array, device="cuda")
+
+
 if __name__ == "__main__":
-    run_parts(__doc__, {"buffer": buffer, "loop": loop}, rounds=(9, "interleaved repetitions"), steps=(60, "in each"))
+    run_parts(
+        __doc__,
+        {"buffer": buffer, "loop": loop, "gpu": gpu},
+        rounds=(9, "interleaved repetitions"),
+        steps=(60, "in each"),
+    )

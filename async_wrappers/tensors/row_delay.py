@@ -159,6 +159,7 @@ class RowDelay:
         self._numbers = library.xp.arange(default.shape[0], device=library.device)
         # Nobody changes these, and nobody but this class has them.
         self._nothing, self._ones = self._numbers * 0, self._numbers * 0 + 1
+        self._none, self._at_begin = self._nothing + NONE, self._nothing + self._begins
         self._all = Which(self._numbers >= 0, some=True, every=True)
 
     @property
@@ -199,7 +200,7 @@ class RowDelay:
         place = rows.clock % self._length
         frame, episode = where(which, nothing, rows.frame), where(which, rows.episode + 1, rows.episode)
         plan: Any = self._schedule.next(rows.plan, self._numbers, frame, episode, library.which(which), rows.clock)
-        start = where(which, nothing + NONE, rows.start)
+        start = where(which, self._none, rows.start)
         due, lands = self._schedule.due(plan, frame, start, rows.clock)
         return rows._replace(
             frame=frame,
@@ -222,7 +223,7 @@ class RowDelay:
         if lands.every:
             return self._ago(seen, clock, frame - due)
         ages = frame - self._schedule.read(plan, frame, due, clock)
-        return self._ago(seen, clock, self._xp.where(ages < 0, self._nothing, ages))
+        return self._ago(seen, clock, self._xp.maximum(ages, self._nothing))
 
     def _ago(self, seen: Tree, clock: Any, frames: Array) -> Tree:
         """Return the observation of each row so many frames ago, at most the longest delay."""
@@ -244,10 +245,10 @@ class RowDelay:
         choose, where, nothing = library.choose, xp.where, self._nothing
         lands = library.which(rows.lands)
         start, effect = choose(lands, rows.due, rows.start), choose(lands, rows.frame, rows.effect)
-        action = choose(lands, library.beside(given, rows.action) if lands.every else given, rows.action)
-        if self._chunk is None:
-            acts, own = lands, action
-        else:
+        given = library.beside(given, rows.action) if lands.every else given
+        acts, own, action = lands, given, rows.action
+        if self._chunk is not None:
+            action = choose(lands, given, rows.action)
             entry = rows.frame - start
             acts = library.which((start >= 0) & (entry < self._chunk))
             own = self._entries(action, where(acts.mask, entry, nothing))
@@ -259,8 +260,8 @@ class RowDelay:
         terminated, truncated = outcome.terminated & running.mask, outcome.truncated & running.mask
         over = library.which(terminated | truncated)
         frame, clock = rows.frame + 1, rows.clock + 1
-        gained = outcome.reward if running.every else self._where(running, outcome.reward)
-        reward = rows.reward + gained
+        no_reward = xp.zeros_like(rows.reward)
+        reward = rows.reward + choose(running, outcome.reward, no_reward)
         seen = each(lambda ring, array: library.put(ring, clock % self._length, array), rows.seen, outcome.observation)
         final, final_start = outcome.observation if outcome.last is None else outcome.last, frame
         new_frame, episode, new_start, new_last = frame, rows.episode, start, last
@@ -268,14 +269,14 @@ class RowDelay:
             final_start = self._schedule.following(rows.plan, self._numbers, rows.episode, start, frame, clock)
             is_old, old = final_start < frame, self._ago(seen, clock, frame - final_start)
             final = each(lambda one, other: library.where(is_old, one, other), old, final)
-            new_frame = where(over.mask, nothing + self._begins, frame)
+            new_frame = where(over.mask, self._at_begin, frame)
             episode = where(over.mask, rows.episode + 1, rows.episode)
-            new_start, new_last = where(over.mask, nothing + NONE, start), library.where(over.mask, self._default, last)
+            new_start, new_last = where(over.mask, self._none, start), library.where(over.mask, self._default, last)
         plan: Any = self._schedule.next(rows.plan, self._numbers, new_frame, episode, over, clock)
         due, lands_next = self._schedule.due(plan, new_frame, new_start, clock)
         if lands_next.every:  # nothing of the last actions is read again
             action, new_last = rows.action, rows.last
-        elif lands.every:  # they are the caller's array
+        elif lands.every:  # they may be the caller's array
             action, new_last = library.own(action), library.own(new_last)
 
         closed = has_acted = lands_next
@@ -291,7 +292,7 @@ class RowDelay:
             acted = xp.sum(where(executed, entries * 0 + 1, entries * 0), axis=1)
         step = Step(
             observation=self._shown(plan, new_frame, due, lands_next, seen, clock),
-            reward=self._where(closed, reward),
+            reward=reward if closed.every else where(closed.mask, reward, no_reward),
             terminated=terminated,
             truncated=truncated,
             final=final,
@@ -318,15 +319,15 @@ class RowDelay:
             effect=effect,
             action=action,
             last=new_last,
-            reward=xp.zeros_like(reward) if closed.every else where(closed.mask, xp.zeros_like(reward), reward),
+            reward=choose(closed, no_reward, reward),
             since=choose(over, nothing, choose(closed, frame, rows.since)),
             seen=seen,
         )
         return now, step
 
     def _where(self, which: Which, values: Array) -> Array:
-        """Return the values of some rows, [N], and 0 of the others."""
-        return values if which.every else self._xp.where(which.mask, values, self._xp.zeros_like(values))
+        """Return the whole numbers of some rows, [N], and 0 of the others."""
+        return values if which.every else self._xp.where(which.mask, values, self._nothing)
 
     def _entries(self, chunks: Array, entry: Array) -> Array:
         """Return one entry of each row's chunk [N, L, ...]."""

@@ -68,6 +68,7 @@ class EachEpisode:
 
     def __init__(self, library: Library, delays: Array | Pool, interval: Array | int, longest: int) -> None:
         self._library, self._delays, self._interval, self.longest = library, delays, interval, longest
+        self._first, self._none = library.whole([0]), library.whole([NONE])
 
     def begin(self, rows: Array, frame: Array, episode: Array) -> Episodes:
         """Return what is known as the first episodes begin."""
@@ -89,12 +90,11 @@ class EachEpisode:
         if not (isinstance(self._interval, int) and self._interval == 1):
             lands = lands & (start % self._interval == 0)
         which = self._library.which(lands)
-        return start if which.every else self._library.xp.where(lands, start, start * 0 + NONE), which
+        return start if which.every else self._library.xp.where(lands, start, self._none), which
 
     def read(self, known: Episodes, frame: Array, due: Array, clock: Any) -> Array:
         """Return the frame whose observation is shown: of the decision that lands next, or would."""
-        start = frame - known.delay
-        return self._library.xp.where(start < 0, start * 0, start)
+        return self._library.xp.maximum(frame - known.delay, self._first)
 
     def following(self, known: Episodes, rows: Array, episode: Array, start: Array, end: Array, clock: Any) -> Array:
         """Return the start of the decision after the one that landed last, as an episode ends; `end` if there is none.
@@ -109,8 +109,8 @@ class EachEpisode:
             end: Frames of the episode.
             clock: Frames of the vector.
         """
-        following = self._library.xp.where(start < 0, start * 0, start) + self._interval
-        return self._library.xp.where(following < end, following, end)
+        xp = self._library.xp
+        return xp.minimum(xp.maximum(start, self._first) + self._interval, end)
 
 
 class Frames(NamedTuple):
