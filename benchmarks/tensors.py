@@ -176,7 +176,7 @@ def gpu(args: Namespace) -> None:
             step()
         torch.cuda.set_sync_debug_mode("default")
         torch.cuda.synchronize()
-        return (time.perf_counter() - begin) / args.steps * 1e6
+        return float(time.perf_counter() - begin) / args.steps * 1e6
 
     steps = {OWN: False, DRAWN: True}
     measures = {name: partial(microseconds, stepped(_on_cuda, drawn)) for name, drawn in steps.items()}

@@ -8,7 +8,7 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
-from gymnasium.spaces import Box
+from gymnasium.spaces import Box, Discrete
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.vector.utils import batch_space
 
@@ -90,12 +90,16 @@ class Points(gym.vector.VectorEnv[Any, Any, Any]):
         num_envs: N.
         like: An array of the library on the device.
         mode: When a row is reset.
+        discrete: Whether there are three actions, back, stay and forth, in the place of real numbers.
     """
 
-    def __init__(self, num_envs: int, like: Any, mode: AutoresetMode = AutoresetMode.SAME_STEP) -> None:
+    def __init__(
+        self, num_envs: int, like: Any, mode: AutoresetMode = AutoresetMode.SAME_STEP, discrete: bool = False
+    ) -> None:
         self.num_envs, self.metadata = num_envs, {"autoreset_mode": mode}
         self.single_observation_space = Box(-np.inf, np.inf, (5,), np.float32)
-        self.single_action_space = Box(-1.0, 1.0, (1,), np.float32)
+        self.single_action_space = Discrete(3) if discrete else Box(-1.0, 1.0, (1,), np.float32)
+        self._discrete = discrete
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
         self._library, self._mode = Library(like), mode
@@ -115,7 +119,8 @@ class Points(gym.vector.VectorEnv[Any, Any, Any]):
     def step(self, actions: Array) -> tuple[Array, Array, Array, Array, dict[str, Any]]:
         where = self._library.xp.where
         resetting = self._over
-        self._position = self._position + self._library.xp.clip(actions[:, 0], -1.0, 1.0) * 0.5
+        push = self._real(actions) - 1.0 if self._discrete else self._library.xp.clip(actions[:, 0], -1.0, 1.0)
+        self._position = self._position + push * 0.5
         self._frame = self._frame + 1
         if self._mode is AutoresetMode.NEXT_STEP:
             self._begin(resetting)
@@ -146,3 +151,19 @@ class Points(gym.vector.VectorEnv[Any, Any, Any]):
 
     def _real(self, whole: Array) -> Array:
         return self._library.xp.astype(whole, self._library.xp.float32)
+
+
+class Point(gym.Env[Any, Any]):
+    """One of `Points`, with NumPy's arrays."""
+
+    def __init__(self) -> None:
+        self._row = Points(1, np.zeros(1), AutoresetMode.DISABLED)
+        self.observation_space, self.action_space = self._row.single_observation_space, self._row.single_action_space
+
+    def reset(self, *, seed: Any = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        observations, info = self._row.reset(seed=seed)
+        return observations[0], info
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        observations, rewards, terminated, truncated, info = self._row.step(np.asarray(action)[None])
+        return observations[0], float(rewards[0]), bool(terminated[0]), bool(truncated[0]), info
