@@ -11,7 +11,9 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
+from gymnasium.spaces import Box, Dict
 from gymnasium.vector import AutoresetMode
+from gymnasium.vector.utils import batch_space
 from torch.overrides import TorchFunctionMode
 
 from async_wrappers import VectorRealtimeDelay
@@ -19,6 +21,7 @@ from async_wrappers.agents.families.actor_critic.ppo import PPO
 from async_wrappers.agents.families.actor_critic.sac import SAC
 from async_wrappers.agents.families.actor_critic.vtrace import VTrace
 from async_wrappers.agents.networks.policy_value import create_policy_value_network
+from async_wrappers.agents.play.hosts.played_block import BlockRecorder
 from async_wrappers.agents.play.many.rounds import Share, Trained
 from async_wrappers.agents.play.many.vector_agent import VectorAgent
 from async_wrappers.agents.play.play import Length
@@ -37,8 +40,32 @@ NUMPYS, TENSORS = np.zeros(1), torch.zeros(1)
 ppo = partial(PPO, device="cpu", update_period=96, batch_size=32, num_epochs=2)
 
 
-def vector(like: Any, mode: AutoresetMode, num_envs: int = N, discrete: bool = False) -> Any:
-    return VectorEnvs(VectorRealtimeDelay(Points(num_envs, like, mode, discrete), **DELAYS))
+class Split(gym.vector.VectorWrapper):
+    """Shows the two halves of observations in a dict."""
+
+    def __init__(self, env: Any) -> None:
+        super().__init__(env)
+        self.single_observation_space = Dict({name: Box(-np.inf, np.inf, (n,)) for name, n in (("of", 2), ("to", 3))})
+        self.observation_space = batch_space(self.single_observation_space, env.num_envs)
+
+    def reset(self, *, seed: Any = None, options: Any = None) -> tuple[Any, Any]:
+        observations, info = self.env.reset(seed=seed, options=options)
+        return self._split(observations), info
+
+    def step(self, actions: Any) -> Any:
+        observations, *outcome, info = self.env.step(actions)
+        return self._split(observations), *outcome, {name: self._split(last) for name, last in info.items()}
+
+    @staticmethod
+    def _split(observations: Any) -> Any:
+        return {"of": observations[:, :2], "to": observations[:, 2:]}
+
+
+def vector(
+    like: Any, mode: AutoresetMode, num_envs: int = N, discrete: bool = False, wrap: Callable[[Any], Any] | None = None
+) -> Any:
+    points = Points(num_envs, like, mode, discrete)
+    return VectorEnvs(VectorRealtimeDelay(points if wrap is None else wrap(points), **DELAYS))
 
 
 def trained(agent: Callable[..., Any], envs: Any, frames: int) -> tuple[VectorAgent, Trained]:
@@ -85,6 +112,23 @@ def test_halves_of_tensors_take_turns_as_those_of_numpys_arrays() -> None:
         return DoubleBuffered(*(vector(like, AutoresetMode.SAME_STEP, N // 2) for _ in range(2)))
 
     assert_identical(*(state(trained(ppo, halves(like), 300)[0]) for like in (NUMPYS, TENSORS)))
+
+
+@pytest.mark.parametrize("mode", AutoresetMode)
+def test_dicts_of_tensors_are_learnt_from_as_dicts_of_numpys_arrays(mode: AutoresetMode) -> None:
+    agents = [trained(AGENTS["ppo in stacks"], vector(like, mode, wrap=Split), 300)[0] for like in (NUMPYS, TENSORS)]
+    assert agents[0].updates > 1
+    assert_identical(*map(state, agents))
+
+
+def test_a_host_sends_numpys_arrays() -> None:
+    recorder = BlockRecorder(0)
+    shown = {"observation": torch.ones(2, 3), "final": {1: torch.full((3,), 2.0)}}
+    recorder.extend({"env_ids": np.arange(2), "reward": np.zeros(2, np.float32), **shown})
+    recorder.cut(torch.zeros(3), 0)
+    block = recorder.take()
+    assert type(block["columns"]["observation"]) is type(block["of_ends"]["final"][1]) is np.ndarray
+    assert type(block["cuts"][1]) is np.ndarray
 
 
 class NoObservationOnTheHost(TorchFunctionMode):
