@@ -151,7 +151,7 @@ class PureDelay:
     def realtime(self, known: Known, step: Step | None, steps: Array) -> dict[str, Array]:
         """Return ``info["realtime"]``, arrays [N]; `steps` is what was played so far, of all episodes."""
         nothing = known.rows.frame * 0
-        due = self._delay(known.number).due(known.rows) if step is None else step.start
+        due = known.rows.due if step is None else step.start
         told = {"deciding": due >= 0, "start": due, "frame": known.rows.frame, "steps": steps}
         for name in ("applied", "closed"):
             told[name] = nothing > 0 if step is None else getattr(step, name)
