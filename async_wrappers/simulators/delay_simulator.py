@@ -13,6 +13,7 @@ from async_wrappers.simulators.groups import DelayedGroups, GroupsAsVector, look
 from async_wrappers.simulators.vec_env import DelayedVecEnv, VecEnvAsVector, looks_like_vec_env
 from async_wrappers.wrappers.chunk import Chunk
 from async_wrappers.wrappers.copies import VectorEnv
+from async_wrappers.wrappers.measured_latencies import Latencies
 from async_wrappers.wrappers.row_terms import RowTerms
 from async_wrappers.wrappers.sensor_delay import VectorSensorDelay
 from async_wrappers.wrappers.vector_delay import VectorRealtimeDelay
@@ -30,7 +31,7 @@ def delay_simulator(
     fps: Any = None,
     per: str = "episode",
     playout: int = 0,
-    sensors: Mapping[str, Any] | None = None,
+    sensors: Mapping[str, Any] | Latencies | None = None,
     action_window: int = 0,
 ) -> Any:
     """Return a simulator's environment under delay, with the interface that it has.
@@ -108,7 +109,7 @@ def _has_sizes(env: Any) -> bool:
 
 
 def _delayed(
-    env: VectorEnv, terms: RowTerms, default_action: Any, sensors: Mapping[str, Any] | None, fps: Any, window: int
+    env: VectorEnv, terms: RowTerms, default_action: Any, sensors: Any, fps: Any, window: int
 ) -> Any:
     """Return a vector under delay: what is sent is kept innermost, and told outermost."""
     sent = SentActions(env, window) if window else None
