@@ -43,6 +43,7 @@ from async_wrappers.agents.losses.loss import (
     clip_gradient_norm,
     mean_loss,
     sum_of_losses,
+    without_spoilt,
 )
 from async_wrappers.agents.losses.support import SupportMonitor
 from async_wrappers.agents.needs_and_offers import refuse
@@ -70,7 +71,8 @@ class _Unfinished(NamedTuple):
 
     batch: SampledBatch
     update: int
-    on_host: Callable[[], npt.NDArray[np.float32]]  # the loss, then the priorities; waits for the device
+    on_host: Callable[[], npt.NDArray[np.float32]]  # the loss, the checks, the priorities; waits for the device
+    refusals: Sequence[Callable[[], None]]  # each raises the error of a check that does not hold
 
 
 @final
@@ -159,6 +161,7 @@ class Learner:
         self._mean_over: Tensor | int = 0
         self._batches = 0
         self._unfinished: _Unfinished | None = None
+        self._late_checks: list[tuple[Tensor, Callable[[], None]]] = []  # of this update
         self._following: Any = None  # the last transition's next observation, where that is known
         self.updates = self.updates_of_all = 0
         self.scalars: Mapping[str, Tensor] = {}
@@ -269,7 +272,11 @@ class Learner:
 
     @property
     def _present_networks(self) -> Networks:
-        return self.networks._replace(updates=self.updates_of_all, average=self.average, learners=self.learners)
+        of_now = self.networks._replace(updates=self.updates_of_all, average=self.average, learners=self.learners)
+        return of_now._replace(check=self._check_later) if self.compute.deferred else of_now
+
+    def _check_later(self, holds: Tensor, refuse: Callable[[], None]) -> None:
+        self._late_checks.append((holds, refuse))
 
     def _averaged(self, gradients: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
         return gradients if self.average is None else self.average(gradients, self._mean_over)
@@ -346,9 +353,7 @@ class Learner:
         each = self._parameters.items()
         gradients = {name: gradient for name, parameter in each if (gradient := parameter.grad) is not None}
         if self.compute.deferred:
-            spoilt = ~loss.isfinite()
-            for gradient in gradients.values():
-                gradient.masked_fill_(spoilt, 0.0)
+            gradients = dict(without_spoilt(gradients, loss.detach()))
         times["Backward"] += perf_counter() - now
         return gradients
 
@@ -396,9 +401,12 @@ class Learner:
 
     def _send_losses_to_host(self, loss: Tensor, priority: Tensor | None, sampled: SampledBatch) -> None:
         """Begin one transfer of the loss and the priorities; check the loss at once if `Compute.deferred` is False."""
-        numbers = [loss.float().view(1)] if priority is None else [loss.float().view(1), priority.detach().float()]
+        late, self._late_checks = self._late_checks, []
+        numbers = [each.float().view(1) for each in (loss, *(holds for holds, _ in late))]
+        if priority is not None:
+            numbers.append(priority.detach().float())
         on_host = self.compute.fetch(torch.cat(numbers) if len(numbers) > 1 else numbers[0])
-        unfinished = _Unfinished(sampled, self.updates, on_host)
+        unfinished = _Unfinished(sampled, self.updates, on_host, [refuse for _, refuse in late])
         if not self.compute.deferred:
             self._check(unfinished)
         self._unfinished = unfinished
@@ -416,13 +424,17 @@ class Learner:
             self._check(unfinished)
         if "weight" in unfinished.batch.arrays:
             begin = perf_counter()
-            priority = unfinished.on_host()[1:].astype(np.float64) + self.settings.priority_epsilon
+            priorities = unfinished.on_host()[1 + len(unfinished.refusals) :]
+            priority = priorities.astype(np.float64) + self.settings.priority_epsilon
             self.source.set_priorities(unfinished.batch.arrays["index"], priority)
             self.times.seconds["Priorities"] += perf_counter() - begin
 
     def _check(self, unfinished: _Unfinished) -> None:
-        """Refuse a loss that is not finite."""
-        loss = unfinished.on_host().item(0)
+        """Refuse a loss that is not finite, and what else does not hold."""
+        loss, *checks = unfinished.on_host()[: 1 + len(unfinished.refusals)].tolist()
+        for holds, refuse_update in zip(checks, unfinished.refusals, strict=True):
+            if not holds:
+                refuse_update()
         if not math.isfinite(loss):
             refuse_loss(loss, unfinished.update, unfinished.batch.arrays, self._state, self.diverged_dir)
 

@@ -6,9 +6,9 @@ a ReLU before the next one, has
 
     dL/dW = (dL/dy)^T x        dL/db = sum of dL/dy over the batch        dL/dx = dL/dy W, and 0 where x is not positive
 
-**SAC**: `joint_loss` computes only what is needed: no gradient of the critics' weights from the policy's loss, and in
-each transition that of the least critic alone. `losses.actor_critic` has the formulae of the loss. With d = std *
-noise, u = mean + d and the action a = tanh(u), the slopes of the policy's loss are
+**SAC**: `joint_loss` computes only what is needed: no gradient of the critics' weights from the policy's loss.
+`losses.actor_critic` has the formulae of the loss. With d = std * noise, u = mean + d and the action a = tanh(u), the
+slopes of the policy's loss are
 
     log pi(a | o) = sum_i [2 log(e^u_i + e^-u_i) - log std_i - noise_i^2 / 2] - A (log(2 pi) / 2 + 2 log 2)
     d/du = 2 alpha a - (1 - a^2) dQ/da        d/d mean = d/du        d/d log std = d d/du - alpha
@@ -193,11 +193,13 @@ class _JointLoss(torch.autograd.Function):
             found.update(backward(critic, kept, of_one.unsqueeze(1)))
 
         rows = slope.unsqueeze(1)
-        by_action = torch.empty_like(drawn)
-        for number, (critic, kept) in enumerate(zip(given.critics, judged, strict=True)):
-            least = (which == number).nonzero().squeeze(1)
-            read = [each[least] for each in kept[:-1]]
-            by_action[least] = slope_by_inputs(critic, read, rows[least], drawn.shape[1])
+        # The least critic of a transition alone has a slope. Its rows by themselves would be fewer products of numbers,
+        # but how many they are is known on the host only once a GPU has computed them.
+        slopes = [
+            slope_by_inputs(critic, kept, rows * (which == number).unsqueeze(1), drawn.shape[1])
+            for number, (critic, kept) in enumerate(zip(given.critics, judged, strict=True))
+        ]
+        by_action = sum(slopes[1:], start=slopes[0])
         by_mean = 2 * alpha * rows * drawn - by_action * (1 - drawn.square())
         low, high = given.log_std_range
         inside = (log_std >= low) & (log_std <= high)

@@ -6,6 +6,7 @@ import math
 import numbers
 from collections.abc import Callable, Generator, Iterable, Mapping
 from functools import partial
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -70,6 +71,7 @@ class Adam(torch.optim.Adam):
     @torch.no_grad()
     def step(self) -> None:  # type: ignore[override]  # PyTorch's may compute the loss too
         """Step the parameters that have a gradient."""
+        self._begin_moments()
         for group in self.param_groups:
             stepped: list[Tensor] = []
             gradients: list[Tensor] = []
@@ -79,12 +81,6 @@ class Adam(torch.optim.Adam):
             for parameter in group["params"]:
                 if parameter.grad is None:
                     continue
-                if parameter not in self.state:
-                    self.state[parameter] = {
-                        "step": torch.zeros((), dtype=torch.float32, device=parameter.device),
-                        "exp_avg": torch.zeros_like(parameter),
-                        "exp_avg_sq": torch.zeros_like(parameter),
-                    }
                 moments = self.state[parameter]
                 stepped.append(parameter)
                 gradients.append(parameter.grad)
@@ -112,6 +108,17 @@ class Adam(torch.optim.Adam):
 
     step.hooked = True  # type: ignore[attr-defined]  # so PyTorch does not wrap it
 
+    def _begin_moments(self) -> None:
+        """Begin the moments of parameters that have their first gradient: zeros, all of them in a few operations."""
+        each = (parameter for group in self.param_groups for parameter in group["params"])
+        new = [parameter for parameter in each if parameter.grad is not None and parameter not in self.state]
+        if not new:
+            return
+        averages, squares = torch._foreach_sub(new, new), torch._foreach_sub(new, new)  # in the weights' layout
+        steps = new[0].new_zeros(len(new), dtype=torch.float32).unbind()
+        for parameter, *moments in zip(new, steps, averages, squares, strict=True):
+            self.state[parameter] = dict(zip(("step", "exp_avg", "exp_avg_sq"), moments, strict=True))
+
 
 @torch.no_grad()
 def clip_gradient_norm(parameters: Iterable[nn.Parameter], most: float) -> Tensor:
@@ -125,6 +132,31 @@ def clip_gradient_norm(parameters: Iterable[nn.Parameter], most: float) -> Tenso
     norm: Tensor = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
     torch._foreach_mul_(gradients, (most / (norm + 1e-6)).clamp_(max=1.0))
     return norm
+
+
+@torch.no_grad()
+def without_spoilt(gradients: Mapping[str, Tensor], loss: Tensor) -> Mapping[str, Tensor]:
+    """Return gradients as they are, or zeros if their loss is not finite; the host does not wait for the loss.
+
+    Args:
+        gradients: By the parameter's name, without gaps in memory.
+        loss: A scalar.
+    """
+    spoilt = (loss - loss) != 0  # infinities and NaN alone differ from themselves
+    each = list(gradients.values())
+    if len({gradient.dtype for gradient in each}) != 1 or sum(map(Tensor.numel, each)) > _JOINED:
+        for gradient in each:
+            gradient.masked_fill_(spoilt, 0.0)
+        return gradients
+    joined = torch.cat([gradient.as_strided((gradient.numel(),), (1,)) for gradient in each]).masked_fill_(spoilt, 0.0)
+    begins = accumulate(map(Tensor.numel, each), initial=0)
+    return {
+        name: joined.as_strided(gradient.shape, gradient.stride(), begin)
+        for (name, gradient), begin in zip(gradients.items(), begins, strict=False)
+    }
+
+
+_JOINED = 1 << 24  # numbers; a copy of more takes longer than the launches that it saves, and gigabytes
 
 
 @gin.configurable(module="agents")
@@ -222,6 +254,11 @@ def polynomial_decay(updates: int, over: int, power: float = 1.0, end: float = 0
 Batch = Mapping[str, Any]  # tensors; "observation" and "next_observation" may be dicts of them
 
 
+def _check_now(holds: Tensor, refuse: Callable[[], None]) -> None:
+    if not bool(holds):
+        refuse()
+
+
 class Networks(NamedTuple):
     """The networks that a loss may call, under the learner's precision.
 
@@ -233,6 +270,8 @@ class Networks(NamedTuple):
         average: Averages tensors by name over several synchronous learners, in place, each weighted by a number of
             items; None for one learner.
         learners: How many these are.
+        check: Calls a function, which raises an error, if a scalar is 0: at once, or on a GPU when the host reads the
+            update's loss.
     """
 
     online: Callable[..., Tensor]
@@ -241,6 +280,7 @@ class Networks(NamedTuple):
     updates: int = 0
     average: Callable[[Mapping[str, Tensor], Tensor | int], Mapping[str, Tensor]] | None = None
     learners: int = 1
+    check: Callable[[Tensor, Callable[[], None]], None] = _check_now
 
     @property
     def total(self) -> Callable[[Tensor], Tensor] | None:
@@ -277,6 +317,13 @@ def mean_loss(output: LossOutput, batch: Batch) -> Tensor:
     if output.priority is None:
         raise ValueError("the loss must return priorities, as the replay draws by them, got None: give priority=[B]")
     return importance_weighted(output.loss, batch["weight"])
+
+
+def means(metrics: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the means of metrics, scalars or numbers `[B]`, by name; those of one shape are averaged at once."""
+    rows = {name: each for name, each in metrics.items() if each.ndim}
+    averaged = dict(zip(rows, torch.stack(list(rows.values())).mean(dim=1).unbind(), strict=True)) if rows else {}
+    return {name: averaged.get(name, each) for name, each in metrics.items()}
 
 
 def sum_of_losses(one: LossOutput, other: LossOutput) -> LossOutput:
