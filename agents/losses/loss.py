@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator, Iterable, Mapping
 from functools import partial
 from itertools import accumulate
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Protocol
 
 import gin
 import numpy as np
@@ -69,10 +69,14 @@ class Adam(torch.optim.Adam):
         super().__init__(parameters, fused=True, **arguments)
 
     @torch.no_grad()
-    def step(self) -> None:  # type: ignore[override]  # PyTorch's may compute the loss too
-        """Step the parameters that have a gradient."""
+    def step(self, host: Host | None = None) -> None:  # type: ignore[override]  # PyTorch's may compute the loss too
+        """Step the parameters that have a gradient.
+
+        Args:
+            host: Gives the learning rates, where a graph replays the step; None for the present ones.
+        """
         self._begin_moments()
-        for group in self.param_groups:
+        for place, group in enumerate(self.param_groups):
             stepped: list[Tensor] = []
             gradients: list[Tensor] = []
             averages: list[Tensor] = []
@@ -89,6 +93,11 @@ class Adam(torch.optim.Adam):
                 steps.append(moments["step"])
             if not stepped:
                 continue
+            rate: Any = group["lr"]
+            if host is not None:
+                rate = host.now(partial(self._rate, place))
+            if stepped[0].is_cuda:  # where a rate that is a tensor is one of float32, so that all have this precision
+                rate = rate.float() if isinstance(rate, Tensor) else float(np.float32(rate))
             torch._foreach_add_(steps, 1)
             torch._fused_adam_(
                 stepped,
@@ -97,7 +106,7 @@ class Adam(torch.optim.Adam):
                 squares,
                 [],
                 steps,
-                lr=group["lr"],
+                lr=rate,
                 beta1=group["betas"][0],
                 beta2=group["betas"][1],
                 weight_decay=group["weight_decay"],
@@ -107,6 +116,10 @@ class Adam(torch.optim.Adam):
             )
 
     step.hooked = True  # type: ignore[attr-defined]  # so PyTorch does not wrap it
+
+    def _rate(self, place: int) -> float:
+        rate: float = self.param_groups[place]["lr"]
+        return rate
 
     def _begin_moments(self) -> None:
         """Begin the moments of parameters that have their first gradient: zeros, all of them in a few operations."""
@@ -204,9 +217,10 @@ def create_optimizer(
         made = Adam if alike else partial(torch.optim.Adam, fused=True)
         return made(listed, lr=learning_rate, betas=(beta1, beta2), eps=eps)
     if name == "rmsprop":
-        return torch.optim.RMSprop(
-            parameters, lr=learning_rate, alpha=decay, eps=eps, momentum=momentum, centered=centered
-        )
+        listed = list(parameters)
+        on_gpu = all(parameter.is_cuda for parameter in listed)  # where its steps are counted on the device, for graphs
+        arguments: dict[str, Any] = {"eps": eps, "momentum": momentum, "centered": centered, "capturable": on_gpu}
+        return torch.optim.RMSprop(listed, lr=learning_rate, alpha=decay, **arguments)
     return torch.optim.SGD(parameters, lr=learning_rate, momentum=momentum)
 
 
@@ -254,6 +268,29 @@ def polynomial_decay(updates: int, over: int, power: float = 1.0, end: float = 0
 Batch = Mapping[str, Any]  # tensors; "observation" and "next_observation" may be dicts of them
 
 
+class Host(Protocol):
+    """Numbers and choices of the host that change between two runs of a function."""
+
+    def now(self, number: Callable[[], float]) -> Any:
+        """Return a number as it is; or, where a graph replays the function, as a scalar tensor that is filled anew."""
+
+    def whether(self, choice: Callable[[], bool]) -> bool:
+        """Return the outcome of a choice; each has a graph of its own."""
+
+
+class _Present:
+    """The host of a function that is called."""
+
+    def now(self, number: Callable[[], float]) -> Any:
+        return number()
+
+    def whether(self, choice: Callable[[], bool]) -> bool:
+        return choice()
+
+
+PRESENT: Host = _Present()
+
+
 def _check_now(holds: Tensor, refuse: Callable[[], None]) -> None:
     if not bool(holds):
         refuse()
@@ -270,6 +307,8 @@ class Networks(NamedTuple):
         average: Averages tensors by name over several synchronous learners, in place, each weighted by a number of
             items; None for one learner.
         learners: How many these are.
+        host: Gives numbers of the host that change between updates, and its choices: a loss that a graph replays must
+            take them from here (`learning.captured`).
         check: Calls a function, which raises an error, if a scalar is 0: at once, or on a GPU when the host reads the
             update's loss.
     """
@@ -277,9 +316,10 @@ class Networks(NamedTuple):
     online: Callable[..., Tensor]
     target: Callable[..., Tensor]
     module: nn.Module | None = None
-    updates: int = 0
+    updates: int | Tensor = 0
     average: Callable[[Mapping[str, Tensor], Tensor | int], Mapping[str, Tensor]] | None = None
     learners: int = 1
+    host: Host = PRESENT
     check: Callable[[Tensor, Callable[[], None]], None] = _check_now
 
     @property

@@ -78,7 +78,7 @@ class ObservationNormalizer(nn.Module):
         )
         self._paths = [path for path, _ in entries]
         self._begun: bool | None = not self._running
-        self.register_load_state_dict_post_hook(_forget_whether_begun)
+        self.register_load_state_dict_post_hook(_forget_whether_begun)  # type: ignore[no-untyped-call]
 
     def forward(self, observation: Any) -> Any:
         """Normalise observations `[N, *observation_shape]`, a tensor or a dict of such."""

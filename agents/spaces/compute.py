@@ -40,6 +40,8 @@ class Compute:
             becomes True where the device computes in bfloat16 itself (`computes_bf16`), else False.
         compile: Compile networks with ``torch.compile`` when they are first called, for each shape of batch: on a CPU
             it needs a C++ compiler. Results are the same within rounding.
+        graphs: Compute updates and decisions by CUDA graphs (`agents.learning.captured`). On a CPU the same functions
+            are called on the same buffers, with the same results, which takes longer and is for tests.
         wait: Whether an update waits for its own loss, to check it. None: not on CUDA, where waiting would leave the
             device idle; the loss is then checked before the next batch is drawn (`agents.learning.learner.Learner`).
         automatic: Whether bf16 was ``"auto"``: a resumed run then keeps its checkpoint's value.
@@ -49,6 +51,7 @@ class Compute:
     channels_last: bool = False
     bf16: bool | str = False
     compile: bool = False
+    graphs: bool = False
     wait: bool | None = None
     automatic: bool = False
 
@@ -130,7 +133,10 @@ class Compute:
 
     def autocast(self) -> AbstractContextManager[Any]:
         """Return the context in which forward passes run."""
-        return torch.autocast(self.torch_device.type, dtype=torch.bfloat16) if self.bf16 else nullcontext()
+        if not self.bf16:
+            return nullcontext()
+        # A graph must not read weights that were cast before it.
+        return torch.autocast(self.torch_device.type, dtype=torch.bfloat16, cache_enabled=not self.graphs)
 
     def keep_precision(self, state: Mapping[str, Any]) -> None:
         """Load from a learner's state the value that ``bf16="auto"`` had when its run began."""
@@ -148,6 +154,21 @@ class Compute:
         if bool(self.bf16) == own:
             return f"{name}, for {device} {does} in bfloat16 itself"
         return f"{name}, as when the run began, though {device} {does} in bfloat16 itself"
+
+
+def drawn(
+    rng: Any, draw: Callable[[np.random.Generator], npt.NDArray[Any]], tensor: Callable[[npt.NDArray[Any]], Tensor]
+) -> Tensor:
+    """Return what is drawn from a generator as a tensor: the way for functions that graphs may replay.
+
+    Args:
+        rng: A generator, or what stands in its place while a function is captured (`agents.learning.captured`): the
+            draw is then an input of the function, and repeated before each replay.
+        draw: From a generator to an array.
+        tensor: Makes a tensor of it, such as `Compute.tensor`.
+    """
+    as_input = getattr(rng, "as_input", None)
+    return tensor(draw(rng)) if as_input is None else as_input(draw)
 
 
 def computes_bf16(device: torch.device) -> bool:
