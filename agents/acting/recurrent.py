@@ -20,12 +20,16 @@ from async_wrappers.agents.acting.decisions import (
     PolicyOutput,
     WorkerPolicy,
 )
+from async_wrappers.agents.learning.captured import Captured, Function, copies
 from async_wrappers.agents.learning.diverged import cause_of_action
+from async_wrappers.agents.losses.loss import PRESENT, Host
 from async_wrappers.agents.spaces.actions import Actions, NotFinite
 from async_wrappers.agents.spaces.compute import Compute, Reader
 from async_wrappers.agents.spaces.schema import STATE, TORSO_VERSION, VERSION, each_array, each_part, first_array
 from async_wrappers.agents.spec import Spec
 from async_wrappers.policy import Decision, Memory
+
+_OFTEN = 16  # decisions of a number of rows, before these have a graph of their own
 
 Choose = Callable[..., tuple[Any, dict[str, Any]]]
 """From what the network gives [R, ...], the decisions, and what `DecisionRandom.for_actions` draws, to
@@ -69,6 +73,13 @@ class RecurrentPolicy:
         self._choose, self._read_stacks = choose, read
         self._read = read if self.fast_age is None else each_part(read)
         self._random = DecisionRandom(seed)
+        self._gives_several = False  # outputs; known once the network was called
+        self._captured: dict[str, Captured] = {}
+        if compute.graphs:
+            parts = {"decision": self._whole, "release of a decision": self._released, "encoding": self._encoded}
+            self._captured = {
+                part: Captured(function, compute, f"the {part}", often=_OFTEN) for part, function in parts.items()
+            }
         self._blanks: dict[int, list[Tensor]] = {}  # by the number of rows, where nothing is remembered
 
     def initial_state(self, rows: int) -> Tensor:
@@ -85,7 +96,7 @@ class RecurrentPolicy:
         rows = Decisions.of(decisions)
         stacks = each_array(lambda tensor: tensor.unsqueeze(0), self._read(inputs))
         remembered = self._tensors(state) if self.remembers else self._blank(len(rows))
-        outputs, core = self._forward(self.network, stacks, remembered)
+        outputs, core = self._forward("decision", self._whole, stacks, remembered)
         try:
             return self._chosen(outputs, core, rows, self.version)
         except NotFinite as error:
@@ -98,15 +109,19 @@ class RecurrentPolicy:
         A network of a policy and a value returns two.
         """
         stacks = each_array(lambda tensor: tensor.unsqueeze(0), self._read(inputs))
-        outputs, _ = self._forward(self.network, stacks, self._blank(first_array(stacks).shape[1]))
+        blank = self._blank(first_array(stacks).shape[1])
+        outputs, _ = self._forward("decision", self._whole, stacks, blank)
         return outputs
 
     @torch.inference_mode()
     def encode(self, inputs: Any) -> Tensor:
         """Return the network's features [R, F] of stacks [R, k, *shape], which `release` decides by."""
-        with self.compute.autocast():
-            features: Tensor = self.network.encode(self._read_stacks(inputs))
+        features: Tensor = self._run("encoding", self._encoded, {"inputs": self._read_stacks(inputs)})["features"]
         return features
+
+    def _encoded(self, given: Mapping[str, Any], rng: Any, host: Host) -> dict[str, Tensor]:
+        with self.compute.autocast():
+            return {"features": self.network.encode(given["inputs"])}
 
     def release(
         self,
@@ -128,7 +143,7 @@ class RecurrentPolicy:
         rows = [*self._tensors(memory)]
         if self.fast_age is not None:
             rows.append(each_array(lambda tensor: tensor.unsqueeze(0), self._read_stacks(fresh)))
-        outputs, core = self._forward(self.network.decide, features.unsqueeze(0), rows)
+        outputs, core = self._forward("release of a decision", self._released, features.unsqueeze(0), rows)
         version = self.version if torso_version is None else torso_version
         try:
             return self._chosen(outputs, core, Decisions.of(decisions), version)
@@ -152,13 +167,35 @@ class RecurrentPolicy:
         return PolicyOutput(self.actions.environment(actions), core if self.remembers else (), extras or None)
 
     @torch.inference_mode()
-    def _forward(self, decide: Callable[..., Any], rows: Any, remembered: Sequence[Tensor]) -> tuple[Any, Tensor]:
+    def _forward(
+        self, part: str, function: Function, rows: Any, remembered: Sequence[Any]
+    ) -> tuple[Tensor | tuple[Tensor, ...], Tensor]:
         """Call the network, or its half that reads features, on one step of R sequences [1, R, ...]."""
+        given = {"rows": rows, **{str(number): each for number, each in enumerate(remembered)}}
+        found = self._run(part, function, given)
+        outputs = tuple(found[str(number)] for number in range(len(found) - 1))
+        return outputs if self._gives_several else outputs[0], found["core"]
+
+    def _run(self, part: str, function: Function, given: Mapping[str, Any]) -> Mapping[str, Tensor]:
+        """Compute a function of tensors, by its graph if there are graphs (`learning.captured`)."""
+        if not self._captured:
+            found: Mapping[str, Tensor] = function(given, None, PRESENT)
+            return found
+        return copies(self._captured[part](given))
+
+    def _whole(self, given: Mapping[str, Any], rng: Any, host: Host) -> dict[str, Tensor]:
+        return self._step(self.network, given)
+
+    def _released(self, given: Mapping[str, Any], rng: Any, host: Host) -> dict[str, Tensor]:
+        return self._step(self.network.decide, given)
+
+    def _step(self, decide: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, Tensor]:
+        """Return the outputs by their numbers, and the core's state."""
         with self.compute.autocast():
-            outputs, core = decide(rows, *remembered)
-        if isinstance(outputs, tuple):
-            return tuple(each[0] for each in outputs), core
-        return outputs[0], core
+            outputs, core = decide(*given.values())
+        self._gives_several = isinstance(outputs, tuple)
+        each = outputs if self._gives_several else (outputs,)
+        return {**{str(number): output[0] for number, output in enumerate(each)}, "core": core}
 
     def _tensors(self, memory: Memories) -> list[Tensor]:
         """Return the previous action [1, R, ...] and reward [1, R], where an episode begins, and the core's state."""
@@ -177,12 +214,15 @@ class RecurrentPolicy:
         return self._blanks[rows]
 
     def load_weights(self, weights: Mapping[str, Tensor], version: int) -> None:
-        """Read these tensors in place from now on, which have `version` updates; those on another device are copied."""
+        """Read these tensors in place from now on, which have `version` updates; those on another device are copied.
+
+        With graphs all are copied, since a graph reads the same places.
+        """
         if self._version is not None:
             self._version = lambda: version
         device = self.compute.torch_device
         here = {name: tensor.to(device) for name, tensor in weights.items()}
-        self.network.requires_grad_(False).load_state_dict(here, assign=True)
+        self.network.requires_grad_(False).load_state_dict(here, assign=not self.compute.graphs)
 
     def note_updates(self, updates: int) -> None:
         """Set the weights' number of updates, where versions count something else."""

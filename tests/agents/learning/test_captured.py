@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 from functools import partial
 from itertools import cycle
 from pathlib import Path
@@ -16,6 +15,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from async_wrappers.agents.acting.decisions import Memories
 from async_wrappers.agents.families.actor_critic.impact import Impact
 from async_wrappers.agents.families.actor_critic.ppo import PPO
 from async_wrappers.agents.families.actor_critic.sac import SAC
@@ -23,6 +23,7 @@ from async_wrappers.agents.families.actor_critic.terms import KLMask, PolicyClon
 from async_wrappers.agents.families.actor_critic.vtrace import VTrace
 from async_wrappers.agents.learning.captured import Captured, GraphWarning, _buffer_like, copies
 from async_wrappers.agents.learning.diverged import DivergedError
+from async_wrappers.agents.learning.making import make_vector_learner
 from async_wrappers.agents.losses.loss import LossOutput, create_optimizer
 from async_wrappers.agents.networks.policy_value import create_policy_value_network
 from async_wrappers.agents.networks.q_network import create_network
@@ -30,8 +31,8 @@ from async_wrappers.agents.networks.sequence_network import create_actor_critic,
 from async_wrappers.agents.networks.torsos import MLPTorso
 from async_wrappers.agents.registry import AGENTS
 from async_wrappers.agents.spaces.compute import Compute, drawn
-from async_wrappers.agents.spaces.schema import each_array
 from async_wrappers.agents.teaching.student import with_teacher
+from async_wrappers.policy import Decision, Memory
 from benchmarks.gpu.cases import GAME, ROBOT, VECTOR, Case, pair
 from tests.worlds.plain_data import assert_identical
 
@@ -207,19 +208,23 @@ def played(case: Case, changed: Mapping[str, Any] = {}, *, late: bool = False) -
     """Return two learners that have observed the same: by graphs, and plain."""
     ours, plain = case.spec("cpu", graphs=True, **changed), case.spec("cpu", **changed)
     for spec in (ours, plain):
-        spec.compute = replace(spec.compute, wait=not late)
-        spec.reader._compute = spec.compute
+        align(spec, wait=not late)
     learners = pair(case, ours, plain)
-    read = learners[1].tensors
-
-    def aligned(arrays: Any) -> Any:
-        """Let the plain one read from new memory too: where it begins decides the last bits of a CPU's products."""
-        return each_array(lambda each: _buffer_like(each) if isinstance(each, Tensor) else each, read(arrays))
-
-    learners[1].tensors = aligned
     for learner in learners if "unroll_length" in case.settings and case.agent is not AGENTS["r2d2"] else ():
         learner.source = Again(learner.replay)
     return learners
+
+
+class Aligned(Compute):
+    """Reads from new memory, as graphs do: where numbers begin there decides the last bits of a CPU's products."""
+
+    def tensor(self, array: Any) -> Tensor:
+        return _buffer_like(super().tensor(array))
+
+
+def align(spec: Any, **changed: Any) -> Any:
+    spec.compute = spec.reader._compute = Aligned("cpu", graphs=spec.compute.graphs, **changed)
+    return spec
 
 
 class Again:
@@ -351,3 +356,59 @@ def test_an_agent_that_reads_on_the_host_learns_as_without_graphs(what: str) -> 
         both(learners, 1)
     both(learners, UPDATES - 1)
     assert_identical(*(learner.state_dict() for learner in learners))
+
+
+# Decisions.
+
+
+@pytest.mark.parametrize("name", [*CASES, "SAC with a window"])
+def test_a_policy_with_graphs_decides_as_the_plain_one(name: str) -> None:
+    case = CASES.get(name) or Case(SAC, VECTOR, ROBOT, {**_SMALL_SAC, "action_window": 2}, 2)
+    rng = np.random.default_rng(0)
+    specs = [align(case.spec("cpu", graphs=graphs)) for graphs in (True, False)]
+    policies = [spec.make_vector_policy(make_vector_learner(spec, 3), 3) for spec in specs]
+    remembers = getattr(policies[0], "remembers", False)
+    states: list[Any] = [policy.initial_state(3) if remembers else () for policy in policies]
+    for decision in range(24):
+        rows, some = (3, slice(None)) if decision % 4 else (2, slice(2))
+        inputs = rng.standard_normal((rows, case.settings.get("stack_size", 1), 17), np.float32)
+        decisions = [Decision(0, decision, 1000, decision % 3 == 0, env_id) for env_id in range(rows)]
+        outputs = []
+        for policy, state in zip(policies, states, strict=True):
+            action = policy.actions.blank(rows) if remembers else None
+            memories = Memories(state[some], action, np.ones(rows, "f4"), np.full(rows, decision == 0))
+            outputs.append(policy.act(inputs, memories if remembers else (), decisions))
+        states = [output.state if rows == 3 else state for output, state in zip(outputs, states, strict=True)]
+        assert_identical(*(output._asdict() for output in outputs))
+
+
+def test_the_halves_of_a_policy_with_graphs_decide_as_those_of_the_plain_one() -> None:
+    rng, outputs = np.random.default_rng(0), []
+    case = CASES["V-trace with an LSTM"]
+    specs = [align(case.spec("cpu", graphs=graphs, stack_size=1)) for graphs in (True, False)]
+    workers = [spec.make_policy() for spec in specs]
+    memories: list[Any] = [Memory(None, 0.0, True, None)] * 2
+    for decision in range(40):
+        observation, of_now = rng.standard_normal(17, np.float32), Decision(0, decision, 0, False, 0)
+        outputs = []
+        for number, worker in enumerate(workers):
+            if decision == 30:  # new weights
+                worker.load_weights({name: 0.5 * each for name, each in worker.weights().items()}, 3)
+            outputs.append(worker.release(worker.encode(observation, of_now), memories[number], of_now))
+            memories[number] = Memory(outputs[-1].action, 0.5, False, outputs[-1].state)
+        assert_identical(*(output._asdict() for output in outputs))
+
+
+def test_a_policy_with_graphs_acts_on_new_weights() -> None:
+    policy, other = (make_vector_policy(graphs) for graphs in (True, False))
+    inputs = np.random.default_rng(0).standard_normal((1, 2, 17), np.float32)
+    for call in range(30):
+        new = {name: (1 + call % 3) * each.clone() for name, each in other.weights().items()}
+        policy.load_weights(new, call)
+        other.load_weights({name: each.clone() for name, each in new.items()}, call)
+        assert torch.equal(policy.q_values(inputs), other.q_values(inputs))
+
+
+def make_vector_policy(graphs: bool) -> Any:
+    spec = align(CASES["DQN"].spec("cpu", graphs=graphs))
+    return spec.make_vector_policy(make_vector_learner(spec, 1), 1)
