@@ -266,16 +266,22 @@ class Learner:
     def draw(self) -> SampledBatch:
         """Return the next batch, drawn with the priorities of the last update.
 
+        Without priorities nothing of the last update is needed to draw: a device computes it meanwhile, and with
+        graphs the batch is sent there too, before its loss is waited for.
+
         Raises:
             DivergedError: The last batch's loss is not finite.
         """
-        self.finish_update()
+        if self._unfinished is not None and "weight" in self._unfinished.batch.arrays:
+            self.finish_update()
         begin = perf_counter()
         arrays = self.source.sample()
         first_steps = self.source.transitions(arrays["index"], 1) if self.settings.one_step_loss else None
         self._batches += 1
+        sent = self.compute.sent(self.tensors, arrays) if self.compute.graphs else None
         self.times.seconds["Sample"] += perf_counter() - begin
-        return SampledBatch(self._batches - 1, arrays, first_steps)
+        self.finish_update()
+        return SampledBatch(self._batches - 1, arrays, first_steps, sent)
 
     def learn(self, sampled: SampledBatch) -> Mapping[str, Tensor]:
         """Step the weights; the thread that owns the replay must call `finish_update` afterwards."""
@@ -296,7 +302,7 @@ class Learner:
 
     def _learn_in_passes(self, sampled: SampledBatch, passes: Passes) -> Mapping[str, Tensor]:
         """Step the weights once for each minibatch; return the means of their metrics, which may be of rows."""
-        batch = self.tensors(sampled.arrays)
+        batch = self.tensors(sampled.arrays) if sampled.sent is None else sampled.sent
         rng = self._random.draw(0, sampled.number, eval_mode=False)
         resample_noise(self._noisy_layers, rng)
         networks = self._present_networks
@@ -350,7 +356,7 @@ class Learner:
 
     def _gradients(self, sampled: SampledBatch) -> Mapping[str, Tensor]:
         begin = perf_counter()
-        batch = self.tensors(sampled.arrays)
+        batch = self.tensors(sampled.arrays) if sampled.sent is None else sampled.sent
         if self.keeps_batch:
             self.batch = batch
         rng = self._random.draw(0, sampled.number, eval_mode=False)

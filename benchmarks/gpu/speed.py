@@ -140,7 +140,7 @@ def given_batch(case: Case, device: str) -> tuple[Any, Callable[[], None], Any]:
 
     def update() -> None:
         learner.finish_update()  # as before each batch that is drawn
-        learner.learn(sampled._replace(number=next(numbers), arrays=arrays))
+        learner.learn(sampled._replace(number=next(numbers), arrays=arrays, sent=None))
 
     return learner, update, arrays
 
