@@ -185,7 +185,7 @@ class _Packed:
             view[:] = np.ravel(array)
         self._device.copy_(self._hosts[turn], non_blocking=True)
         if self._copied:
-            self._copied[turn].record()
+            self._copied[turn].record(torch.cuda.current_stream(self._device.device))
 
 
 class Captured:

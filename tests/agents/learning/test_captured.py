@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from itertools import cycle
 from pathlib import Path
@@ -21,7 +22,7 @@ from async_wrappers.agents.families.actor_critic.ppo import PPO
 from async_wrappers.agents.families.actor_critic.sac import SAC
 from async_wrappers.agents.families.actor_critic.terms import KLMask, PolicyCloning, TargetEntropy, ValueCloning
 from async_wrappers.agents.families.actor_critic.vtrace import VTrace
-from async_wrappers.agents.learning.captured import Captured, GraphWarning, _buffer_like, copies
+from async_wrappers.agents.learning.captured import Captured, GraphWarning, HostReads, _buffer_like, copies
 from async_wrappers.agents.learning.diverged import DivergedError
 from async_wrappers.agents.learning.making import make_vector_learner
 from async_wrappers.agents.losses.loss import LossOutput, create_optimizer
@@ -33,6 +34,7 @@ from async_wrappers.agents.registry import AGENTS
 from async_wrappers.agents.spaces.compute import Compute, drawn
 from async_wrappers.agents.teaching.student import with_teacher
 from async_wrappers.policy import Decision, Memory
+from benchmarks.gpu.cases import CASES as OF_THE_PAPERS
 from benchmarks.gpu.cases import GAME, ROBOT, VECTOR, Case, pair
 from tests.worlds.plain_data import assert_identical
 
@@ -166,6 +168,75 @@ def test_an_error_of_the_function_leaves_nothing_behind() -> None:
     theirs.random(1)
     for _ in range(UPDATES):
         assert run({}, rng)["x"].item() == theirs.random(1).item()
+
+
+class Device:
+    """Stands for a GPU's streams and graphs: a capture runs the function, and a replay what `replays` says."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, replays: Callable[[], None]) -> None:
+        self.captures = 0
+        self.replay = replays
+        stream = SimpleNamespace(wait_stream=lambda other: None)
+        for name, value in {
+            "current_stream": lambda device: stream,
+            "stream": lambda stream: nullcontext(),
+            "Stream": lambda device: stream,
+            "CUDAGraph": lambda: self,
+            "graph": self._capture,
+        }.items():
+            monkeypatch.setattr(torch.cuda, name, value)
+        monkeypatch.setattr(Captured, "_graph_of", self._on_gpu(Captured._graph_of))
+
+    @contextmanager
+    def _capture(self, graph: Any, *, stream: Any, capture_error_mode: str) -> Iterator[None]:
+        assert graph is self and stream is not None and capture_error_mode == "thread_local"
+        self.captures += 1
+        yield
+
+    def _on_gpu(self, graph_of: Any) -> Any:
+        def found(run: Captured, kind: Any) -> Any:
+            graph = graph_of(run, kind)
+            graph._on_gpu, graph._stream = True, graph._stream or torch.cuda.Stream("cuda")
+            return graph
+
+        return found
+
+
+def test_on_a_gpu_the_fourth_run_is_captured_and_all_further_ones_are_replays(monkeypatch: pytest.MonkeyPatch) -> None:
+    runs: list[Any] = []
+
+    def function(given: Any, rng: Any, host: Any) -> Any:
+        noise = drawn(rng, lambda rng: rng.random(1), CPU.tensor)
+        runs.append((given["x"], noise, {"sum": given["x"] + noise}))
+        return runs[-1][2]
+
+    def replays() -> None:
+        x, noise, results = runs[-1]
+        results["sum"].copy_(x + noise)
+
+    device, run = Device(monkeypatch, replays), captured(function)
+    ours, theirs = np.random.default_rng(2), np.random.default_rng(2)
+    for call in range(8):
+        assert run({"x": torch.full((1,), float(call))}, ours)["sum"].item() == call + theirs.random(1).item()
+    assert device.captures == 1 and len(runs) == 4
+
+
+def test_a_capture_that_fails_leaves_the_eager_path_with_one_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    device = Device(monkeypatch, lambda: None)
+
+    def function(given: Any, rng: Any, host: Any) -> Any:
+        if device.captures and not run.eager:
+            raise RuntimeError("operation not permitted when stream is capturing\nand more")
+        return {"sum": given["x"] + drawn(rng, lambda rng: rng.random(1), CPU.tensor)}
+
+    run, ours, theirs = captured(function), np.random.default_rng(2), np.random.default_rng(2)
+    for call in range(6):
+        with (
+            pytest.warns(GraphWarning, match=r"captured.py:\d+ \(operation not permitted when stream is capturing\)")
+            if (call == 3)
+            else nullcontext()
+        ):
+            assert run({"x": torch.full((1,), float(call))}, ours)["sum"].item() == call + theirs.random(1).item()
 
 
 # The updates of every family.
@@ -412,3 +483,31 @@ def test_a_policy_with_graphs_acts_on_new_weights() -> None:
 def make_vector_policy(graphs: bool) -> Any:
     spec = align(CASES["DQN"].spec("cpu", graphs=graphs))
     return spec.make_vector_policy(make_vector_learner(spec, 1), 1)
+
+
+# What an update does.
+
+
+def watched(learner: Any) -> HostReads:
+    """Return what was seen of an update that nobody waits for, as on a GPU."""
+    batch = learner.draw()
+    with HostReads() as seen:
+        learner.learn(batch)
+    return seen
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_nothing_of_an_update_is_read_on_the_host(name: str) -> None:
+    _, plain = played(CASES[name], late=True)
+    seen = watched(plain).seen
+    # Only the batch and the draws, which a graph has in buffers, come from the host.
+    assert [each for each in seen if "makes a tensor of the host's numbers" not in each] == []
+
+
+@pytest.mark.parametrize(("name", "most"), [("DQN", 90), ("V-trace", 220), ("SAC", 180)])
+def test_an_update_has_few_operations(name: str, most: int) -> None:
+    case = OF_THE_PAPERS[name]._replace(rounds=25)
+    spec = case.spec("cpu")
+    spec.compute = spec.reader._compute = Compute("cpu", wait=False)
+    learner, _ = pair(case, spec, case.spec("cpu"))
+    assert watched(learner).operations.total() <= most
