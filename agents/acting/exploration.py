@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from async_wrappers.agents.acting.decisions import DecisionRandom, Decisions, PolicyOutput
 from async_wrappers.agents.hyperparameters import SHARE, factory, number, settings, whole
 from async_wrappers.agents.learning.captured import Captured, copies
-from async_wrappers.agents.losses.loss import PRESENT, Host
+from async_wrappers.agents.losses.loss import Host
 from async_wrappers.agents.needs_and_offers import refuse_unknown_frames
 from async_wrappers.agents.networks.noisy import NoisyLinear
 from async_wrappers.agents.spaces.compute import Compute
@@ -409,19 +409,21 @@ class EpsilonGreedyPolicy:
 
     @torch.inference_mode()
     def _q_values(self, inputs: Any, rng: np.random.Generator, noisy: bool) -> Tensor:
-        given = {"inputs": self._read(inputs), "noisy": noisy}
-        if self._captured is None:
-            return self._values_of(given, rng, PRESENT)["values"]
-        return copies(self._captured(given, rng))["values"]
+        if self._captured is not None:
+            return copies(self._captured({"inputs": self._read(inputs), "noisy": noisy}, rng))["values"]
+        return self._computed(self._read(inputs), rng, noisy)
 
-    def _values_of(self, given: Mapping[str, Any], rng: np.random.Generator, host: Host) -> dict[str, Tensor]:
+    def _values_of(self, given: Mapping[str, Any], rng: Any, host: Host) -> dict[str, Tensor]:
         """Return values; a function of tensors (`learning.captured`)."""
+        return {"values": self._computed(given["inputs"], rng, given["noisy"])}
+
+    def _computed(self, inputs: Any, rng: np.random.Generator, noisy: bool) -> Tensor:
         if self._noisy_layers:
-            resample_noise(self._noisy_layers, rng if given["noisy"] else None)
+            resample_noise(self._noisy_layers, rng if noisy else None)
         if not self.compute.bf16:
-            return {"values": self._values(self.network, given["inputs"], rng)}
+            return self._values(self.network, inputs, rng)
         with self.compute.autocast():
-            return {"values": self._values(self.network, given["inputs"], rng)}
+            return self._values(self.network, inputs, rng)
 
     def load_weights(self, weights: Mapping[str, Tensor], version: int) -> None:
         """Read these tensors in place from now on; those on another device are copied. `version` is not needed.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
+from operator import itemgetter
 from typing import Any
 
 import gymnasium as gym
@@ -22,10 +23,10 @@ from async_wrappers.agents.acting.decisions import (
 )
 from async_wrappers.agents.learning.captured import Captured, Function, copies
 from async_wrappers.agents.learning.diverged import cause_of_action
-from async_wrappers.agents.losses.loss import PRESENT, Host
+from async_wrappers.agents.losses.loss import Host
 from async_wrappers.agents.spaces.actions import Actions, NotFinite
 from async_wrappers.agents.spaces.compute import Compute, Reader
-from async_wrappers.agents.spaces.schema import STATE, TORSO_VERSION, VERSION, each_array, each_part, first_array
+from async_wrappers.agents.spaces.schema import STATE, TORSO_VERSION, VERSION, each_part, first_array
 from async_wrappers.agents.spec import Spec
 from async_wrappers.policy import Decision, Memory
 
@@ -68,6 +69,7 @@ class RecurrentPolicy:
         version: Callable[[], int] | None = None,
     ) -> None:
         self.network, self.compute, self._version, self.actions = network, compute, version, actions
+        self._known: int | None = None  # the weights' updates, once some were loaded
         self.fast_age: int | None = getattr(network, "fast_age", None)
         self.remembers: bool = network.feed_previous or network.state_size > 0 or self.fast_age is not None
         self._choose, self._read_stacks = choose, read
@@ -76,9 +78,10 @@ class RecurrentPolicy:
         self._gives_several = False  # outputs; known once the network was called
         self._captured: dict[str, Captured] = {}
         if compute.graphs:
-            parts = {"decision": self._whole, "release of a decision": self._released, "encoding": self._encoded}
+            parts: dict[str, Function] = {"whole": self._of_whole, "light": self._of_light, "slow": self._of_slow}
             self._captured = {
-                part: Captured(function, compute, f"the {part}", often=_OFTEN) for part, function in parts.items()
+                part: Captured(function, compute, f"a decision ({part} network)", often=_OFTEN)
+                for part, function in parts.items()
             }
         self._blanks: dict[int, list[Tensor]] = {}  # by the number of rows, where nothing is remembered
 
@@ -94,9 +97,9 @@ class RecurrentPolicy:
             DivergedError: A real-valued action is not finite; the message names the environment or the weights.
         """
         rows = Decisions.of(decisions)
-        stacks = each_array(lambda tensor: tensor.unsqueeze(0), self._read(inputs))
+        stacks = _one_step(self._read(inputs))
         remembered = self._tensors(state) if self.remembers else self._blank(len(rows))
-        outputs, core = self._forward("decision", self._whole, stacks, remembered)
+        outputs, core = self._forward(self.network, stacks, remembered)
         try:
             return self._chosen(outputs, core, rows, self.version)
         except NotFinite as error:
@@ -108,20 +111,18 @@ class RecurrentPolicy:
 
         A network of a policy and a value returns two.
         """
-        stacks = each_array(lambda tensor: tensor.unsqueeze(0), self._read(inputs))
-        blank = self._blank(first_array(stacks).shape[1])
-        outputs, _ = self._forward("decision", self._whole, stacks, blank)
+        stacks = _one_step(self._read(inputs))
+        outputs, _ = self._forward(self.network, stacks, self._blank(first_array(stacks).shape[1]))
         return outputs
 
     @torch.inference_mode()
     def encode(self, inputs: Any) -> Tensor:
         """Return the network's features [R, F] of stacks [R, k, *shape], which `release` decides by."""
-        features: Tensor = self._run("encoding", self._encoded, {"inputs": self._read_stacks(inputs)})["features"]
-        return features
-
-    def _encoded(self, given: Mapping[str, Any], rng: Any, host: Host) -> dict[str, Tensor]:
+        if self._captured:
+            return copies(self._captured["slow"]({"stacks": self._read_stacks(inputs)}))["features"]
         with self.compute.autocast():
-            return {"features": self.network.encode(given["inputs"])}
+            features: Tensor = self.network.encode(self._read_stacks(inputs))
+        return features
 
     def release(
         self,
@@ -142,8 +143,8 @@ class RecurrentPolicy:
         """
         rows = [*self._tensors(memory)]
         if self.fast_age is not None:
-            rows.append(each_array(lambda tensor: tensor.unsqueeze(0), self._read_stacks(fresh)))
-        outputs, core = self._forward("release of a decision", self._released, features.unsqueeze(0), rows)
+            rows.append(_one_step(self._read_stacks(fresh)))
+        outputs, core = self._forward(self.network.decide, features.unsqueeze(0), rows)
         version = self.version if torso_version is None else torso_version
         try:
             return self._chosen(outputs, core, Decisions.of(decisions), version)
@@ -153,7 +154,7 @@ class RecurrentPolicy:
     @property
     def version(self) -> int | None:
         """How many updates the weights have; None where that is not left beside actions."""
-        return None if self._version is None else self._version()
+        return self._version() if self._known is None and self._version is not None else self._known
 
     @torch.inference_mode()
     def _chosen(self, outputs: Any, core: Tensor, rows: Decisions, torso_version: int | None) -> PolicyOutput:
@@ -161,41 +162,45 @@ class RecurrentPolicy:
         if self.network.state_size:
             extras[STATE] = core.cpu().numpy()
         if self._version is not None:
-            extras[VERSION] = np.full(len(rows), self._version())
+            count = len(rows.start)
+            extras[VERSION] = np.full(count, self.version)
             if self.remembers:
-                extras[TORSO_VERSION] = np.full(len(rows), torso_version)
+                extras[TORSO_VERSION] = np.full(count, torso_version)
         return PolicyOutput(self.actions.environment(actions), core if self.remembers else (), extras or None)
 
     @torch.inference_mode()
-    def _forward(
-        self, part: str, function: Function, rows: Any, remembered: Sequence[Any]
-    ) -> tuple[Tensor | tuple[Tensor, ...], Tensor]:
+    def _forward(self, decide: Callable[..., Any], rows: Any, remembered: Sequence[Tensor]) -> tuple[Any, Tensor]:
         """Call the network, or its half that reads features, on one step of R sequences [1, R, ...]."""
-        given = {"rows": rows, **{str(number): each for number, each in enumerate(remembered)}}
-        found = self._run(part, function, given)
-        outputs = tuple(found[str(number)] for number in range(len(found) - 1))
-        return outputs if self._gives_several else outputs[0], found["core"]
+        if self._captured:
+            given = {"rows": rows, **{str(number): each for number, each in enumerate(remembered)}}
+            found = copies(self._captured["whole" if decide is self.network else "light"](given))
+            core = found.pop("core")
+            return (tuple(found.values()) if self._gives_several else found["0"]), core
+        with self.compute.autocast():
+            outputs, core = decide(rows, *remembered)
+        if isinstance(outputs, tuple):
+            return tuple(map(_only_step, outputs)), core
+        return outputs[0], core
 
-    def _run(self, part: str, function: Function, given: Mapping[str, Any]) -> Mapping[str, Tensor]:
-        """Compute a function of tensors, by its graph if there are graphs (`learning.captured`)."""
-        if not self._captured:
-            found: Mapping[str, Tensor] = function(given, None, PRESENT)
-            return found
-        return copies(self._captured[part](given))
+    # The same as functions of tensors (`learning.captured`).
 
-    def _whole(self, given: Mapping[str, Any], rng: Any, host: Host) -> dict[str, Tensor]:
-        return self._step(self.network, given)
+    def _of_whole(self, given: Mapping[str, Any], rng: Any, host: Host) -> dict[str, Tensor]:
+        return self._decided(self.network, given)
 
-    def _released(self, given: Mapping[str, Any], rng: Any, host: Host) -> dict[str, Tensor]:
-        return self._step(self.network.decide, given)
+    def _of_light(self, given: Mapping[str, Any], rng: Any, host: Host) -> dict[str, Tensor]:
+        return self._decided(self.network.decide, given)
 
-    def _step(self, decide: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, Tensor]:
+    def _of_slow(self, given: Mapping[str, Any], rng: Any, host: Host) -> dict[str, Tensor]:
+        with self.compute.autocast():
+            return {"features": self.network.encode(given["stacks"])}
+
+    def _decided(self, decide: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, Tensor]:
         """Return the outputs by their numbers, and the core's state."""
         with self.compute.autocast():
             outputs, core = decide(*given.values())
         self._gives_several = isinstance(outputs, tuple)
         each = outputs if self._gives_several else (outputs,)
-        return {**{str(number): output[0] for number, output in enumerate(each)}, "core": core}
+        return {**{str(number): _only_step(output) for number, output in enumerate(each)}, "core": core}
 
     def _tensors(self, memory: Memories) -> list[Tensor]:
         """Return the previous action [1, R, ...] and reward [1, R], where an episode begins, and the core's state."""
@@ -203,7 +208,7 @@ class RecurrentPolicy:
         action = self.actions.stored(memory.previous_action)
         action[first] = self.actions.none
         reward = np.where(first, np.float32(0), memory.previous_reward)
-        return [*(self.compute.tensor(array[None]) for array in (action, reward, first)), memory.core]
+        return [*self.compute.tensors(action[None], reward[None], first[None]), memory.core]
 
     def _blank(self, rows: int) -> list[Tensor]:
         """Return what a network is given that reads none of it."""
@@ -219,7 +224,7 @@ class RecurrentPolicy:
         With graphs all are copied, since a graph reads the same places.
         """
         if self._version is not None:
-            self._version = lambda: version
+            self._known = version
         device = self.compute.torch_device
         here = {name: tensor.to(device) for name, tensor in weights.items()}
         self.network.requires_grad_(False).load_state_dict(here, assign=not self.compute.graphs)
@@ -227,12 +232,22 @@ class RecurrentPolicy:
     def note_updates(self, updates: int) -> None:
         """Set the weights' number of updates, where versions count something else."""
         if self._version is not None:
-            self._version = lambda: updates
+            self._known = updates
 
     def weights(self) -> Mapping[str, Tensor]:
         """Return the weights in the layout that inference reads; not a copy."""
         weights: Mapping[str, Tensor] = self.network.state_dict()
         return weights
+
+
+_only_step = itemgetter(0)  # of outputs [1, R, ...]
+
+
+def _one_step(tensors: Any) -> Any:
+    """Return tensors [R, ...], or a dict of such, as one step of R sequences [1, R, ...]."""
+    if isinstance(tensors, Tensor):
+        return tensors.unsqueeze(0)
+    return {key: _one_step(inner) for key, inner in tensors.items()}
 
 
 class SplitWorkerPolicy(OfWorker):
@@ -304,7 +319,7 @@ class SplitWorkerPolicy(OfWorker):
         of_one = Memories(core, action, reward, np.array([memory.first]))
         fresh = None if self.fast_age is None else self.row_of(memory.fresh)
         output = self.policy.release(row, of_one, (decision,), version, fresh)
-        extras = {name: values[0] for name, values in (output.extras or {}).items()}
+        extras = {name: values[0, ...] for name, values in (output.extras or {}).items()}
         return PolicyOutput(output.action[0], output.state, extras)
 
 

@@ -166,9 +166,8 @@ class _JointLoss(torch.autograd.Function):
         target = given.reward + given.discount * (least - alpha * next_log_prob)
         inputs = torch.cat([torch.cat([given.met, given.met]), torch.cat([given.action, drawn])], dim=1)
         of_both = [forward(critic, inputs) for critic in given.critics]
-        critics, judged = (
-            [[each[half] for each in kept] for kept in of_both] for half in (slice(rows), slice(rows, None))
-        )
+        critics = [[each[:rows] for each in kept] for kept in of_both]
+        judged = [[each[rows:] for each in kept] for kept in of_both]
         values = torch.cat([kept[-1] for kept in critics], dim=1).t().contiguous()
         error = values - target
         least, which = torch.cat([kept[-1] for kept in judged], dim=1).min(dim=1)

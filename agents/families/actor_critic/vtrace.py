@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from async_wrappers.agents.families.actor_critic.categorical import CategoricalActorCritic
-from async_wrappers.agents.families.actor_critic.terms import Rows, Term, check_terms
+from async_wrappers.agents.families.actor_critic.terms import Term, UnrollRows, check_terms
 from async_wrappers.agents.hyperparameters import NOT_NEGATIVE, POSITIVE, agent, choice, number, setting
 from async_wrappers.agents.losses.actor_critic import (
     entropy,
@@ -89,7 +89,7 @@ class VTrace(CategoricalActorCritic):
         metrics |= self.off_policyness(log_rhos, rows.kl(rows.logits.detach(), rows.mu), batch, networks)
         return LossOutput(loss, metrics=means(metrics), mean_over=mask.sum())
 
-    def _rows(self, logits: Tensor, values: Tensor, batch: Batch, networks: Networks) -> Rows:
+    def _rows(self, logits: Tensor, values: Tensor, batch: Batch, networks: Networks) -> UnrollRows:
         """Return a batch's rows for the loss and its terms, with pi's logits [T, B, A] and values [T, B].
 
         The gradients of several learners are weighted by their numbers of decisions. Where a mean is over a part of
@@ -105,7 +105,7 @@ class VTrace(CategoricalActorCritic):
             count_of_fresh = mask.sum() - count_of_replayed
         entropies, of_all_rows = over_executed(entropy(logits), executed), self.entropy_rows == "all"
         weighed = mask if of_all_rows else mask - replayed
-        return Rows(
+        return UnrollRows(
             logits=logits,
             mu=mu,
             values=values,
