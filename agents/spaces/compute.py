@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from async_wrappers.agents.spaces.schema import (
     blank_observation,
     each_array,
+    leaves,
     refuse_empty,
     remedy,
     space_without_tuples,
@@ -105,10 +106,10 @@ class Compute:
             return network.to(self.torch_device, memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]
         return network.to(self.torch_device)
 
-    def tensor(self, array: npt.NDArray[Any]) -> Tensor:
+    def tensor(self, array: npt.NDArray[Any] | Tensor) -> Tensor:
         """Return a batch as a tensor on the device; images [B, C, H, W] in the memory format."""
-        tensor = torch.from_numpy(array)
-        if self.torch_device.type == "cuda":
+        tensor = array if isinstance(array, Tensor) else torch.from_numpy(array)
+        if self.torch_device.type == "cuda" and not tensor.is_cuda:
             tensor = tensor.pin_memory()  # or the copy would wait for all that the device has still to do
         tensor = tensor.to(self.torch_device, non_blocking=True)
         if self.channels_last and tensor.ndim == 4:
@@ -119,13 +120,14 @@ class Compute:
         """Return ``read(arrays)``, tensors that are copied to a GPU while it computes what it was given before.
 
         The copies are made on a stream of their own. The pinned memory and the tensors that they take are used again
-        once the device is done with them: two sets take turns where the host is a batch ahead.
+        once the device is done with them: two sets take turns where the host is a batch ahead. What holds tensors of
+        the device, whose computation may not have ended, is read in its turn.
 
         Args:
             read: Makes tensors, or dicts of them, by `tensor`.
             arrays: What it reads.
         """
-        if self.torch_device.type != "cuda":
+        if self.torch_device.type != "cuda" or any(isinstance(each, Tensor) for _, each in leaves(arrays)):
             return read(arrays)
         now = torch.cuda.current_stream(self.torch_device)
         with torch.cuda.stream(self._copies):
