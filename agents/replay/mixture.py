@@ -551,7 +551,7 @@ class Mixture(Saved):
         for source in self.sources:
             if isinstance(source, Prefetch):
                 source.ahead.join()
-        if self._encoder is not None:
+        if self._encoder is not None and self._encoder.is_used:
             self._encoder.refresh(self._assembly.newest)
         parts = [source.draw(n) if n else None for source, n in zip(self.sources, rows, strict=True)]
         self._begun = True
