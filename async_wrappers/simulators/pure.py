@@ -81,6 +81,7 @@ class PureDelay:
     def __init__(self, terms: RowTerms, default_action: Any, action: Array, window: int) -> None:
         terms.check(1)
         self._library = Library(jnp.zeros(1))
+        self._library.device = None  # states may be of any device, or of several: nothing is put onto one
         self._schedule = schedule_of(terms, self._library, 1, 0)
         self._repeats, self.window, self._action = default_action == "repeat", window, action
         is_name = isinstance(default_action, str)

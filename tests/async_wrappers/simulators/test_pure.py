@@ -192,6 +192,17 @@ def test_the_state_goes_through_a_scan_and_tells_the_last_actions() -> None:
     assert shown[:, 0].tolist() == [0, 0, 1, 2, 3, 4]
 
 
+@pytest.mark.parametrize("terms", [{"delay": range(4), "action_window": 2}, {"latency": 0.05, "per": "frame"}])
+def test_a_step_is_compiled_once_and_puts_nothing_onto_a_device(terms: dict[str, Any]) -> None:
+    env = Training(delay_simulator(Walk(5), **terms))
+    step, state = jax.jit(env.step), jax.jit(env.reset)(keys())
+    for _ in range(3):
+        state = step(state, jnp.ones((N, 1)))
+    step(env.reset(keys()), jnp.ones((N, 1)))
+    assert step._cache_size() == 1
+    assert not any(leaf.committed for leaf in jax.tree.leaves(state))  # so they may lie on any
+
+
 def test_domain_randomisation_reaches_the_environment_and_stays_late() -> None:
     inner = Walk(100)
     env = delay_simulator(inner, delay=1, default_action="repeat")
