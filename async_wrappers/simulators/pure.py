@@ -83,8 +83,8 @@ class PureDelay:
         self._library = Library(jnp.zeros(1))
         self._library.device = None  # states may be of any device, or of several: nothing is put onto one
         self._schedule = schedule_of(terms, self._library, 1, 0)
-        self._repeats, self.window, self._action = default_action == "repeat", window, action
-        is_name = isinstance(default_action, str)
+        is_name = isinstance(default_action, str)  # an array is not compared with a name: that is an array, too
+        self._repeats, self.window, self._action = is_name and default_action == "repeat", window, action
         if is_name and not (self._repeats or (default_action == "noop" and action.dtype.kind == "f")):
             raise ValueError(
                 f"default_action must be 'noop' for actions of real numbers, 'repeat' or an action, got "

@@ -203,6 +203,17 @@ def test_a_step_is_compiled_once_and_puts_nothing_onto_a_device(terms: dict[str,
     assert not any(leaf.committed for leaf in jax.tree.leaves(state))  # so they may lie on any
 
 
+class Arm(Walk):
+    action_size = 2
+
+
+@pytest.mark.parametrize("default", [np.array([0.5, 2]), jnp.array([0.5, 2]), [0.5, 2]])
+def test_a_default_action_may_have_several_numbers(default: Any) -> None:
+    env = delay_simulator(Arm(9), delay=1, default_action=default)
+    state = env.step(env.reset(jax.random.PRNGKey(0)), jnp.ones(2))
+    assert env.step(state, jnp.ones(2)).reward.item() == 1.5  # what the default action has earned comes with the next
+
+
 def test_domain_randomisation_reaches_the_environment_and_stays_late() -> None:
     inner = Walk(100)
     env = delay_simulator(inner, delay=1, default_action="repeat")
