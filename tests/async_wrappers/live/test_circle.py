@@ -155,7 +155,7 @@ def test_the_circle_closes_a_simulation_that_is_played_live_measures_the_same(tm
 
 def test_vectors_and_the_planner_take_the_file(tmp_path: Path) -> None:
     file = Latencies(
-        [0.05, 0.06], transport=[0.01, 0.02], sensors={"imu": Sensor(0.04, of=slice(0, 3)), "rest": Sensor(of=slice(3))}
+        [0.05, 0.06], transport=[0.01, 0.02], sensors={"imu": Sensor(0.04, of=slice(2)), "rest": Sensor(of=slice(2, 3))}
     )
     file.to_json(tmp_path / "robot.json")
     assert Trace(tmp_path / "robot.json") == file.latency  # as `plan --trace` reads it
