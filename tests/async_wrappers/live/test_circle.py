@@ -194,6 +194,14 @@ def test_numbers_that_do_not_fit_are_one_sentence(terms: dict[str, Any], sentenc
         ('{"latency_s": [0.1], "sensors": {"camera": {"age_s": [0.1]}}}', "fps must be"),
         ('{"latency_s": [0.1], "sensors": {"camera": {"latency_s": 0.1, "colour": 1}}}', "colour"),
         ('{"latency_s": [0.1], "sensors": [1]}', "must be an object for each"),
+        (
+            '{"latency_s": [0.1], "sensors": {"camera": {"age_s": "a.json", "fps": 9}}}',
+            "age_s must be a list of seconds",
+        ),
+        ('{"latency_s": [0.1], "sensors": {"camera": {"latency_s": 0.1, "of": ["a", "b", null]}}}', "whole numbers"),
+        ('{"latency_s": [0.1], "transport_s": [0.1, 0.1]}', "transport_s .* for each of 1 decisions, got 2 times"),
+        ('{"latency_s": [0.1], "transport_s": "a.json"}', "transport_s .* must be a list of seconds, got 'a.json'"),
+        ('{"latency_s": [0.1], "format": 2}', "must be of format 1, got 2"),
     ],
 )
 def test_a_file_that_holds_something_else_is_one_sentence(content: str, sentence: str, tmp_path: Path) -> None:
