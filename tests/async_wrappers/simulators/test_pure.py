@@ -203,6 +203,17 @@ def test_a_step_is_compiled_once_and_puts_nothing_onto_a_device(terms: dict[str,
     assert not any(leaf.committed for leaf in jax.tree.leaves(state))  # so they may lie on any
 
 
+@pytest.mark.parametrize(("repeats", "delay"), [(1, 4), (2, 2)])
+def test_frames_that_repeat_an_action_are_as_long_as_its_repeats(repeats: int, delay: int) -> None:
+    training: Any = Training(Walk(30))
+    training.action_repeat = repeats
+    env = delay_simulator(training, latency=0.08)  # of a `dt` of 20 ms
+    state = env.reset(keys())
+    for _ in range(delay + 1):
+        state = env.step(state, jnp.ones((N, 1)))
+    assert state.info["realtime"]["delay"].tolist() == [delay] * N
+
+
 class Arm(Walk):
     action_size = 2
 
