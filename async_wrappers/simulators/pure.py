@@ -384,6 +384,11 @@ class DelayedPureGame:
         def advance(sent: Array) -> Outcome:
             nonlocal after
             after = self.env.step(key, state.inner, sent[0], params)
+            if len(after) != 6:
+                raise ValueError(
+                    "env.step must return observation, state, reward, terminated, truncated and info, as gymnax 1's, "
+                    f"got {len(after)} of these: update gymnax, or wrap it so"
+                )
             observation, _, reward, terminated, truncated, info = after
             last = _row(info["final_observation"])
             return Outcome(_row(observation), jnp.asarray(reward)[None], terminated[None], truncated[None], last)

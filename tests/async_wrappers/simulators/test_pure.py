@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, replace
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import gymnasium as gym
@@ -247,3 +248,19 @@ def test_domain_randomisation_reaches_the_environment_and_stays_late() -> None:
 def test_what_does_not_fit_is_refused_in_a_sentence(terms: dict[str, Any], sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence):
         delay_simulator(Walk(5), **terms)
+
+
+def test_a_game_of_an_older_gymnax_is_refused_in_a_sentence() -> None:
+    """Its `step` tells one end, and so has five values."""
+    space = SimpleNamespace(shape=(1,), dtype=np.float32)
+    game = SimpleNamespace(
+        default_params=None,
+        action_space=lambda params: space,
+        reset=lambda key, params: (jnp.zeros(1), jnp.zeros(())),
+        step=lambda key, state, action, params: (jnp.zeros(1), state, 0.0, jnp.array(False), {}),
+    )
+    env = delay_simulator(game, delay=1)
+    key = jax.random.PRNGKey(0)
+    _, state = env.reset(key)
+    with pytest.raises(ValueError, match=r"^env.step must return observation, state, .* got 5 of these: update gymnax"):
+        env.step(key, state, jnp.zeros(1))
