@@ -76,7 +76,6 @@ class VectorRows:
         default = library.array(values)
         later = self._mode is AutoresetMode.NEXT_STEP
         self._delay = RowDelay(library, schedule, default, repeats, later, self._chunk)
-        self._observations = observations
         rewards = library.xp.zeros((self._env.num_envs,), dtype=library.xp.float64, device=library.device)
         if library.is_functional or not library.is_on_host:
             rewards = library.xp.astype(rewards, library.xp.float32)
@@ -96,7 +95,6 @@ class VectorRows:
     def restart(self, which: Any, observations: Tree, info: Info) -> tuple[Tree, Info]:
         """Cut the episodes of some rows, bool [N], which begin anew with these observations."""
         assert self._library is not None
-        self._observations = observations
         self._rows = self._delay.restart(self._rows, self._library.array(which), observations)
         shown = self._delay.shown(self._rows)
         return shown, {**info, "realtime": self._begun()}
@@ -176,7 +174,7 @@ class VectorRows:
     def _advance(self, sent: Any) -> Outcome:
         """Step the vector, and reset the rows that it leaves to its caller."""
         assert self._library is not None
-        before = self._observations
+        before = self._delay.newest(self._rows)  # not the vector's own arrays: it may write into them
         observations, rewards, terminated, truncated, self._info = self._env.step(sent)
         last, self._of_the_end = None, dict(self._info.get("final_info", {}))
         if self._mode is AutoresetMode.SAME_STEP:
@@ -187,7 +185,6 @@ class VectorRows:
                 last = own_copy_of(self._library, observations)
                 self._of_the_end = self._info
                 observations, self._info = self._env.reset(options={"reset_mask": over})
-        self._observations = observations
         return Outcome(observations, rewards, terminated, truncated, last)
 
     def _last_of(self, info: Mapping[str, Any], observations: Tree, before: Tree) -> Tree:

@@ -9,6 +9,7 @@ from functools import partial
 from importlib.util import find_spec
 from typing import Any, NamedTuple
 
+import gymnasium as gym
 import numpy as np
 import pytest
 import torch
@@ -286,6 +287,35 @@ def test_constants_on_tensors_are_those_on_numpys_arrays(kind: str, delay: int, 
         return seen
 
     assert played(*library, wraps=kind != "numpy") == played(np.asarray, np.asarray, wraps=False)
+
+
+class Overwriting(gym.vector.VectorWrapper):
+    """Writes each frame into the tensor of the one before, and shows no last observations."""
+
+    def reset(self, *, seed: Any = None, options: Any = None) -> Any:
+        self.shown = torch.as_tensor(self.env.reset(seed=seed)[0].copy())
+        return self.shown, {}
+
+    def step(self, actions: Any) -> Any:
+        observations, *rest, _ = self.env.step(actions.numpy())
+        self.shown[:] = torch.as_tensor(observations)
+        return self.shown, *(torch.as_tensor(each.copy()) for each in rest), {}
+
+
+@pytest.mark.parametrize("noops", [0, [2, 2]])
+def test_an_end_without_a_last_observation_is_that_of_the_frame_before(noops: Any) -> None:
+    env = VectorRealtimeDelay(
+        Overwriting(counting_vector(2, AutoresetMode.SAME_STEP)), noops=noops, default_action="repeat"
+    )
+    env.reset(seed=0)
+    ends = 0
+    for _ in range(40):
+        _, _, terminated, truncated, info = env.step(torch.zeros((2, 1), dtype=torch.float64))
+        for row in torch.nonzero(terminated | truncated)[:, 0].tolist():
+            its = info["final_info"]["realtime"]
+            ends += its["start"][row].item() == its["frame"][row].item()
+            assert info["final_obs"][row, 1] == min(its["start"][row], its["frame"][row] - 1)
+    assert ends > 3
 
 
 @every_kind
