@@ -14,8 +14,8 @@ With several futures the action is the likeliest by the mean of the agent's prob
 the game is over in all of them, over their last frames. No policy has learnt here to live with what cannot be foretold,
 so one that is trained under delay may score more.
 
-*Best constant action*: one action, whatever is seen. It is the best of the game's by the mean of other episodes than
-those that count.
+*Best constant action*: one action, whatever is seen. It is the best of the game's by the mean of `TRIES` other
+episodes.
 
 *The same agent, no delay*: what it scores on these episodes where the world waits.
 
@@ -64,6 +64,7 @@ COLUMNS = ("arm", GAME, DELAY, NOOPS, "action", "seed", "metric", "value")
 FORETOLD = 1  # the first word of the seed of a foretold future; the second one is the episode's seed
 NOOP = 0  # MinAtar's first action, the default action here
 PLAYED, TRIED = 0, 1  # seeds of the episodes that count, and of those that the best constant action is chosen by
+TRIES = 10  # episodes of each action, among them Seaquest's of 10,000 frames at the surface
 WITHOUT_DELAY, CONSTANT = "the same agent, no delay", "best constant action"
 FUTURES = {"foretold, 1 future": 1, "foretold, 8 futures": 8}
 LOOKS = {  # of the picture, beside the colours of the ways that were trained
@@ -77,17 +78,19 @@ Probabilities = Callable[[npt.NDArray[np.bool_]], npt.NDArray[np.float64]]
 
 
 class Player(Protocol):
-    """Chooses the actions of an episode."""
+    """Chooses the actions of an episode; `foretells` says whether it reads the game."""
+
+    foretells: bool
 
     def begin(self, seed: int) -> None:
         """Begin the episode of this seed."""
 
-    def act(self, observation: Any, game: MinAtarEnv, on_their_way: Sequence[int]) -> int:
+    def act(self, observation: Any, game: MinAtarEnv | None, on_their_way: Sequence[int]) -> int:
         """Choose the action of a decision.
 
         Args:
             observation: Of the decision's start.
-            game: As it was on that frame; not to be played.
+            game: As it was on that frame, not to be played; None for a player that does not foretell.
             on_their_way: The actions of the frames from the start to the one before the decision's own lands.
         """
 
@@ -95,13 +98,15 @@ class Player(Protocol):
 class Constant:
     """Gives one action, whatever it sees."""
 
+    foretells = False
+
     def __init__(self, action: int) -> None:
         self._action = action
 
     def begin(self, seed: int) -> None:
         """See `Player`."""
 
-    def act(self, observation: Any, game: MinAtarEnv, on_their_way: Sequence[int]) -> int:
+    def act(self, observation: Any, game: MinAtarEnv | None, on_their_way: Sequence[int]) -> int:
         """See `Player`."""
         return self._action
 
@@ -114,6 +119,8 @@ class PerfectModel:
         futures: How many futures are played; the action is the likeliest by the mean of the probabilities.
     """
 
+    foretells = True
+
     def __init__(self, probabilities: Probabilities, futures: int) -> None:
         self._probabilities, self._futures = probabilities, futures
 
@@ -121,8 +128,9 @@ class PerfectModel:
         """See `Player`."""
         self._random = np.random.RandomState(np.random.MT19937(np.random.SeedSequence((FORETOLD, seed))))
 
-    def act(self, observation: Any, game: MinAtarEnv, on_their_way: Sequence[int]) -> int:
+    def act(self, observation: Any, game: MinAtarEnv | None, on_their_way: Sequence[int]) -> int:
         """See `Player`."""
+        assert game is not None
         futures = [foretell(game, observation, on_their_way, self._random) for _ in range(self._futures)]
         going_on = [shown for shown, over in futures if not over] or [shown for shown, _ in futures]
         return int(self._probabilities(np.stack(going_on)).mean(axis=0).argmax())
@@ -194,15 +202,15 @@ class PastGames(gym.Wrapper[Any, Any, Any, Any]):
 
 def play(env: gym.Env[Any, Any], player: Player, delay: int, seed: int) -> float:
     """Return a player's score in an episode of a game whose actions land `delay` frames late, one on each frame."""
-    games = PastGames(env, delay)
-    late = RealtimeDelay(games, delay=delay, default_action=NOOP)
+    games = PastGames(env, delay) if player.foretells else None
+    late = RealtimeDelay(games or env, delay=delay, default_action=NOOP)
     observation, info = late.reset(seed=seed)
     player.begin(seed)
     on_their_way = deque([NOOP] * delay, maxlen=delay)
     score, over = 0.0, False
     while not over:
         realtime = info["realtime"]
-        game = games.before(realtime["frame"] - realtime["start"])
+        game = games and games.before(realtime["frame"] - realtime["start"])
         action = player.act(observation, game, tuple(on_their_way))
         observation, reward, terminated, truncated, info = late.step(action)
         on_their_way.append(action)
@@ -231,22 +239,23 @@ def scores_of(cell: Cell, episodes: int) -> Scores:
     env = create_minatar_environment(cell.game)
     game: Any = env.unwrapped
 
-    def scores(player: Player, seed: int = PLAYED) -> list[float]:
+    def scores(player: Player, seed: int = PLAYED, episodes: int = episodes) -> list[float]:
         return [play(env, player, cell.delay, each) for each in episode_seeds(seed, episodes)]
 
     if cell.arm != CONSTANT:
         agent, _ = load_agent(f"minatar/{cell.game}")
         return Scores(scores(PerfectModel(probabilities_of(agent), FUTURES.get(cell.arm, 1))))
-    tried = [statistics.fmean(scores(Constant(action), TRIED)) for action in range(game.action_space.n)]
+    tried = [statistics.fmean(scores(Constant(action), TRIED, TRIES)) for action in range(game.action_space.n)]
     best = tried.index(max(tried))
     return Scores(scores(Constant(best)), game.get_action_meanings()[best])
 
 
 def cells(games: Sequence[str], delays: Sequence[int]) -> list[Cell]:
-    """Return all cells, those that take long last."""
+    """Return all cells, those that take long last: an episode of Freeway has 2,501 frames."""
     arms = [CONSTANT, *sorted(FUTURES, key=FUTURES.__getitem__)]
     found = [Cell(WITHOUT_DELAY, game, 0) for game in games]
-    return found + [Cell(arm, game, delay) for arm, game, delay in product(arms, games, delays)]
+    found += [Cell(arm, game, delay) for arm, game, delay in product(arms, games, delays)]
+    return sorted(found, key=lambda cell: cell.game == "freeway")
 
 
 def read(path: Path) -> dict[Cell, Scores]:
