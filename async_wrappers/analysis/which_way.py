@@ -33,7 +33,7 @@ class Remedy:
 
 
 _DELAY = ("RealtimeDelay.delay = {d}",)
-_TOLD = ("create_actor_critic.action_window = {d}", "create_actor_critic.hidden = (128,)")
+_TOLD = ("create_actor_critic.action_window = {d}",)
 IN_TIME = Remedy(
     "the network fits into a frame",
     "a frame late",

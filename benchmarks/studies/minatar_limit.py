@@ -1,6 +1,6 @@
 """What a policy can score on realtime MinAtar by knowing the game's rules, and without knowing anything.
 
-    python -m benchmarks.studies.minatar_limit [--games asterix ...] [--delays 2 8] [--episodes 30] [--draw]
+    python -m benchmarks.studies.minatar_limit [--games asterix ...] [--delays 2 8] [--draw]
 
 *Foretold*: a perfect model of the game. The agent that ships and was trained without delay acts by its likeliest action
 on the frame that the game's own rules foretell. At the start s of a decision
@@ -64,6 +64,7 @@ COLUMNS = ("arm", GAME, DELAY, NOOPS, "action", "seed", "metric", "value")
 FORETOLD = 1  # the first word of the seed of a foretold future; the second one is the episode's seed
 NOOP = 0  # MinAtar's first action, the default action here
 PLAYED, TRIED = 0, 1  # seeds of the episodes that count, and of those that the best constant action is chosen by
+EPISODES, FEWER = 30, {"freeway": 10}  # of a cell; fewer for the agent, where an episode has 2,501 frames
 TRIES = 10  # episodes of each action, among them Seaquest's of 10,000 frames at the surface
 WITHOUT_DELAY, CONSTANT = "the same agent, no delay", "best constant action"
 FUTURES = {"foretold, 1 future": 1, "foretold, 8 futures": 8}
@@ -234,28 +235,29 @@ class Scores(NamedTuple):
     action: str = ""
 
 
-def scores_of(cell: Cell, episodes: int) -> Scores:
+def scores_of(cell: Cell) -> Scores:
     """Play a cell."""
     env = create_minatar_environment(cell.game)
     game: Any = env.unwrapped
 
-    def scores(player: Player, seed: int = PLAYED, episodes: int = episodes) -> list[float]:
+    def scores(player: Player, seed: int, episodes: int) -> list[float]:
         return [play(env, player, cell.delay, each) for each in episode_seeds(seed, episodes)]
 
     if cell.arm != CONSTANT:
         agent, _ = load_agent(f"minatar/{cell.game}")
-        return Scores(scores(PerfectModel(probabilities_of(agent), FUTURES.get(cell.arm, 1))))
+        player = PerfectModel(probabilities_of(agent), FUTURES.get(cell.arm, 1))
+        return Scores(scores(player, PLAYED, FEWER.get(cell.game, EPISODES)))
     tried = [statistics.fmean(scores(Constant(action), TRIED, TRIES)) for action in range(game.action_space.n)]
     best = tried.index(max(tried))
-    return Scores(scores(Constant(best)), game.get_action_meanings()[best])
+    return Scores(scores(Constant(best), PLAYED, EPISODES), game.get_action_meanings()[best])
 
 
 def cells(games: Sequence[str], delays: Sequence[int]) -> list[Cell]:
-    """Return all cells, those that take long last: an episode of Freeway has 2,501 frames."""
+    """Return all cells, those that take long last."""
     arms = [CONSTANT, *sorted(FUTURES, key=FUTURES.__getitem__)]
     found = [Cell(WITHOUT_DELAY, game, 0) for game in games]
     found += [Cell(arm, game, delay) for arm, game, delay in product(arms, games, delays)]
-    return sorted(found, key=lambda cell: cell.game == "freeway")
+    return sorted(found, key=lambda cell: cell.game in FEWER)
 
 
 def read(path: Path) -> dict[Cell, Scores]:
@@ -320,6 +322,8 @@ def draw(results: Sequence[Mapping[str, str]], found: Mapping[Cell, Scores], pat
                 error = [[mean - low], [high - mean]]
                 look = {"marker": marker, "color": colour, "markersize": 8, "linestyle": "none"}
                 handles[arm] = axes.errorbar([at], [mean], error, label=arm, capsize=2, elinewidth=1, **look)
+                bottom, top = axes.get_ylim()  # those of the ways
+                axes.set_ylim(bottom, max(top, high + 0.05 * (high - bottom)))
         known = dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
         handles = {**known, **handles}
     for legend in figure.legends:
@@ -327,7 +331,7 @@ def draw(results: Sequence[Mapping[str, str]], found: Mapping[Cell, Scores], pat
     figure.legend([*handles.values()], [*handles], loc="outside lower center", ncols=4, frameon=False)
     figure.suptitle(
         "V-trace, mean of 5 seeds, bars: 95 % bootstrap interval over seeds\n"
-        "foretold and best constant action: over 30 episodes",
+        "foretold and best constant action: over 30 episodes (Freeway foretold: 10)",
         fontsize="small",
         color="0.3",
     )
@@ -339,14 +343,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--games", nargs="+", type=find_minatar_game, default=list(MINATAR_GAMES), metavar="GAME")
     parser.add_argument("--delays", nargs="+", type=int, default=[2, 8], metavar="FRAMES")
-    parser.add_argument("--episodes", type=int, default=30, help="of a cell (30)")
     parser.add_argument("--output", type=Path, default=OUTPUT, help="the table")
     parser.add_argument("--draw", action="store_true", help="draw docs/results_minatar.png")
     arguments = parser.parse_args()
     found = read(arguments.output)
     for cell in cells(arguments.games, arguments.delays):
-        if len(found.get(cell, Scores([])).scores) != arguments.episodes:
-            found[cell] = scores_of(cell, arguments.episodes)
+        if cell not in found:
+            found[cell] = scores_of(cell)
             write(arguments.output, found)
             print(f"{cell.arm}, {cell.game}, {cell.delay}: {_in_words(found[cell])}", flush=True)
     print(in_words(found))

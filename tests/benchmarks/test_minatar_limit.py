@@ -128,7 +128,7 @@ def test_the_table_is_gone_on_with(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     table = tmp_path / "limit.csv"
-    arguments = ["--games", "asterix", "breakout", "--delays", "8", "--episodes", "2", "--output", str(table)]
+    arguments = ["--games", "asterix", "breakout", "--delays", "8", "--output", str(table)]
     monkeypatch.setattr(sys, "argv", ["minatar_limit", *arguments])
     head, *lines = minatar_limit.RESULTS.read_text().splitlines(keepends=True)
     few = [line for line in lines if line.startswith("asynchronous,") and ("final_" in line or "random_" in line)]
@@ -136,7 +136,7 @@ def test_the_table_is_gone_on_with(
     monkeypatch.setattr(minatar_limit, "RESULTS", tmp_path / "sweep.csv")
     played: list[Cell] = []
 
-    def scores_of(cell: Cell, episodes: int) -> Scores:
+    def scores_of(cell: Cell) -> Scores:
         played.append(cell)
         if len(played) == 4:
             raise KeyboardInterrupt
@@ -160,7 +160,8 @@ def test_the_best_constant_action_is_found() -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(minatar_limit, "create_minatar_environment", lambda game: short(game, max_episode_steps=300))
         patch.setattr(minatar_limit, "TRIES", 2)
-        found = minatar_limit.scores_of(cell, episodes=2)
+        patch.setattr(minatar_limit, "EPISODES", 2)
+        found = minatar_limit.scores_of(cell)
     assert found.action == "UP" and min(found.scores) > 0
 
 
