@@ -44,13 +44,6 @@ from typing import TYPE_CHECKING, Any
 import gymnasium as gym
 
 from async_wrappers.version import __version__
-from async_wrappers.wrappers.action_history import AppliedActions, CommittedActions, DecisionDelay
-from async_wrappers.wrappers.chunk import Chunk, TemporalEnsemble
-from async_wrappers.wrappers.committed_prefix import CommittedPrefix
-from async_wrappers.wrappers.default_action import RampDown
-from async_wrappers.wrappers.delay import RealtimeDelay
-from async_wrappers.wrappers.fresh_observation import FreshObservation
-from async_wrappers.wrappers.limits import LimitAction, Limits
 
 if TYPE_CHECKING:
     from async_wrappers.analysis.capacity import Capacity, capacity
@@ -108,6 +101,13 @@ if TYPE_CHECKING:
         make_stagger,
     )
     from async_wrappers.tensors.sensor_rows import Sensor
+    from async_wrappers.wrappers.action_history import AppliedActions, CommittedActions, DecisionDelay
+    from async_wrappers.wrappers.chunk import Chunk, TemporalEnsemble
+    from async_wrappers.wrappers.committed_prefix import CommittedPrefix
+    from async_wrappers.wrappers.default_action import RampDown
+    from async_wrappers.wrappers.delay import RealtimeDelay
+    from async_wrappers.wrappers.fresh_observation import FreshObservation
+    from async_wrappers.wrappers.limits import LimitAction, Limits
     from async_wrappers.wrappers.sensor_delay import SensorDelay, VectorSensorDelay
     from async_wrappers.wrappers.vector_delay import VectorRealtimeDelay
 
@@ -240,6 +240,13 @@ _LAZY = {
     "schedule.simulated": "SimulatedSchedule",
     "schedule.stagger": "ExpectedTime MaxTime NoStagger Sequential Stagger Tickets make_stagger",
     "tensors.sensor_rows": "Sensor",
+    "wrappers.action_history": "AppliedActions CommittedActions DecisionDelay",
+    "wrappers.chunk": "Chunk TemporalEnsemble",
+    "wrappers.committed_prefix": "CommittedPrefix",
+    "wrappers.default_action": "RampDown",
+    "wrappers.delay": "RealtimeDelay",
+    "wrappers.fresh_observation": "FreshObservation",
+    "wrappers.limits": "LimitAction Limits",
     "wrappers.sensor_delay": "SensorDelay VectorSensorDelay",
     "wrappers.vector_delay": "VectorRealtimeDelay",
 }

@@ -18,7 +18,7 @@ described here. `make_schedule` makes the one that a wrapper's arguments ask for
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import chain, count, repeat
+from itertools import chain, count, cycle, repeat
 from typing import TYPE_CHECKING, Any
 
 from async_wrappers.checks import whole_frames
@@ -92,15 +92,14 @@ class PlainSchedule:
 
     def frames_from(self, frame: int) -> Iterator[tuple[int | None, bool]]:
         """Return the rest of the running episode from `frame` on, the first that was not asked for: for a copy."""
-        delay, interval = self.delay, self.noops + 1
-        # A decision on every frame is the common case, and the one in which the time per frame counts most: its
-        # iterators run in C.
+        # Iterators that run in C, since the time of each frame counts.
+        interval, due = self.noops + 1, max(0, frame - self.delay)
         if interval == 1:
-            return chain(repeat((None, True), delay - frame), zip(count(max(0, frame - delay)), repeat(True)))
-        return (
-            (start if start >= 0 and start % interval == 0 else None, (start + delay) % interval == 0)
-            for start in count(frame - delay)
-        )
+            return chain(repeat((None, True), self.delay - frame), zip(count(due), repeat(True)))
+        start = -(-due // interval) * interval  # of the first decision that lands
+        lands = chain.from_iterable(zip(count(start, interval), *[repeat(None)] * self.noops, strict=False))
+        reads = cycle([at % interval == 0 for at in range(frame, frame + interval)])
+        return zip(chain(repeat(None, start + self.delay - frame), lands), reads, strict=False)
 
     def first(self) -> tuple[int, int]:
         """Return (start, effect) of the first decision that takes effect; asked before any frame of the episode."""

@@ -19,7 +19,7 @@ from async_wrappers.observations import observation_check
 from async_wrappers.schedule.plain import PlainSchedule, make_schedule
 from async_wrappers.wrappers.action_conversion import at_bounds, floats_of
 from async_wrappers.wrappers.chunk import Chunks, as_chunk
-from async_wrappers.wrappers.copies import own_copy, own_info, pictures_of
+from async_wrappers.wrappers.copies import ITS_OWN, OUTCOMES, own_copy, own_info, pictures_of, references
 from async_wrappers.wrappers.default_action import DefaultAction, make_default_action, written_call
 from async_wrappers.wrappers.ledger import Ledger
 from async_wrappers.wrappers.limits import Limiter, foreseen, limiters_of, reports_sent
@@ -252,7 +252,8 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
         # The agent needs the observation of the first decision that takes effect. With random latencies that may not be
         # frame 0: the first inferences may be overtaken by newer ones.
         fresh, ledger = self._past.fresh, self._ledger
-        refuse({"nothing fresh": fresh is None}, {"max_features_age": self._past.longest})
+        if self._past.longest is not None:
+            refuse({"nothing fresh": fresh is None}, {"max_features_age": self._past.longest})
         until = self._start if fresh is None else effect
         while self._frame < until and not self._over:
             self._step_frame(ledger.go_on(self._frame, self._newest[0]))
@@ -352,7 +353,8 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
     def _step_at_once(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         """Run the one frame of a step that is plain, and not an episode's first: in a straight line, for speed.
 
-        No default action comes after an episode's first action, so the ledger is not asked.
+        No default action comes after an episode's first action, so the ledger is not asked, and nor is the schedule:
+        the oldest frame that was read is the next decision's.
         """
         self._newest = outcome = self.env.step(action)
         try:
@@ -371,9 +373,13 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
             due = self._schedule.in_flight(self._start, frame)
             start, shown, info_then = self._now() if due is None else past.of(due)
         else:
-            self._due, _ = next(self._schedule_frames)
             if type(observation) is np.ndarray and observation.dtype is past.dtype and observation.shape == past.shape:
-                past.read.append((frame, observation.copy(), own_info(info) if info else {}))
+                # The environment may write into an array that it, or whoever holds its outcome, still has.
+                if not (
+                    references(observation) == ITS_OWN and references(outcome) == OUTCOMES and observation.flags.owndata
+                ):
+                    observation = observation.copy()
+                past.read.append((frame, observation, own_info(info) if info else {}))
             else:
                 past.take(frame, observation, info)
             start, shown, info_then = past.read.popleft()
@@ -388,7 +394,8 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
             "finished": effect,
             "observation_info": info_then,
         }
-        return shown, reward, terminated, truncated, {**info, "realtime": realtime}
+        told = {**info, "realtime": realtime} if info else {"realtime": realtime}
+        return shown, reward, terminated, truncated, told
 
     @property
     def report_effect(self) -> bool:

@@ -5,6 +5,7 @@ See test_delay_oracle.py for the three rules on random schedules, environments a
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable
 from copy import deepcopy
 from functools import partial
@@ -170,6 +171,69 @@ def test_nested_observations_of_reused_arrays_are_safe() -> None:
         assert observation["image"].tolist() == [start, start]
         assert observation["pair"][0].tolist() == [start]
         assert observation["pair"][1] == start
+
+
+class _WritesLater(gym.Env[Any, Any]):
+    """Shows its frame's number, and overwrites on each frame what it has shown before, where it still can.
+
+    Args:
+        way: How it still has it: the array, a view, what the array is a view of, the outcome, or a memory of C's.
+    """
+
+    observation_space = Box(0, 1_000, (2,), np.int64)
+    action_space = Discrete(2)
+
+    def __init__(self, way: str) -> None:
+        self._way, self._frame = way, 0
+        self._held: list[Any] = []
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        self._frame, self._held = -1, []
+        return self.step(0)[0], {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        for held in self._held:
+            numbers = held[0] if isinstance(held, tuple) else held
+            numbers[:] = [999] * len(numbers)
+        self._frame += 1
+        whole = np.full(4, self._frame)
+        if self._way == "base":
+            self._held.append(whole)
+            return whole[:2], 1.0, False, False, {}
+        memory = (ctypes.c_int64 * 2)(self._frame, self._frame)
+        array = np.ctypeslib.as_array(memory) if self._way == "memory" else np.full(2, self._frame)
+        outcome = array, 1.0, False, False, dict[str, Any]()
+        ways: dict[str, Any] = {"array": array, "view": array[:], "outcome": outcome, "memory": memory}
+        if self._way in ways:
+            self._held.append(ways[self._way])
+        return outcome
+
+
+@pytest.mark.parametrize("delay", [0, 3])
+@pytest.mark.parametrize("way", ["array", "view", "base", "outcome", "memory", "nobody"])
+def test_an_environment_may_write_into_what_it_has_shown(way: str, delay: int) -> None:
+    env = RealtimeDelay(_WritesLater(way), delay, default_action=0)
+    shown = [env.reset()[0], *(env.step(1)[0] for _ in range(9))]
+    assert [observation.tolist() for observation in shown] == [[frame, frame] for frame in range(10)]
+
+
+@pytest.mark.parametrize("delay", [0, 3])
+def test_an_array_that_nobody_else_holds_is_not_copied(delay: int) -> None:
+    game = _WritesLater("nobody")
+    env = RealtimeDelay(game, delay, default_action=0)
+    env.reset()
+    env.step(1)
+    made: list[int] = []
+    step = game.step
+
+    def noted(action: Any) -> Any:
+        outcome = step(action)
+        made.append(id(outcome[0]))
+        return outcome
+
+    game.step = noted  # type: ignore[method-assign]
+    shown = [env.step(1)[0] for _ in range(9)]
+    assert [id(observation) for observation in shown[delay:]] == made[: 9 - delay]
 
 
 def test_random_defaults_start_again_with_a_seed_and_go_on_without() -> None:
