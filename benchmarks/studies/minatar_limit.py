@@ -21,11 +21,11 @@ episodes.
 
 Delays, default action and rewards are those of `RealtimeDelay` around ``create_minatar_environment(game)``: the first
 `delay` frames of an episode receive the no-op. A cell is a game, a delay and one of these players. The table, `OUTPUT`,
-is written anew after each cell, and a cell that it has is not played again. Its rows are scores of single episodes in
-the columns of a sweep's results, so that ``minatar_scores --beside`` reads them; ``seed`` is the episode's number.
+is written anew after each cell, and a cell that it has is not played again. A row is an episode's score.
 
-Prints the scores with 95 % bootstrap intervals over episodes, and over games as `minatar_scores` has them. ``--draw``
-draws docs/results_minatar.png from docs/results/minatar.csv and the table.
+Prints the mean scores with 95 % bootstrap intervals over episodes; and over the games, as `score` does for a policy of
+a user's: the interquartile mean of the games' normalised mean scores, beside those of the ways that were trained.
+``--draw`` draws docs/results_minatar.png from docs/results/minatar.csv and the table.
 """
 
 from __future__ import annotations
@@ -52,15 +52,16 @@ from async_wrappers.agents.sweep.plan import SweepPlan
 from async_wrappers.agents.sweep.results import read_csv
 from async_wrappers.agents.sweep.view import make_view
 from async_wrappers.analysis.regret import episode_seeds
+from async_wrappers.analysis.scoring import WAYS, GameScore, MinAtarScores, read_reference
 from async_wrappers.envs.minatar import MINATAR_GAMES, MinAtarEnv, create_minatar_environment, find_minatar_game
 from async_wrappers.files import write_text_atomically
 from async_wrappers.wrappers.delay import RealtimeDelay
-from benchmarks.studies.minatar_scores import DELAY, GAME, NOOPS, RANDOM, SCORE, beside_in_words
+from benchmarks.studies.minatar_scores import DELAY, GAME, RANDOM, SCORE
 from benchmarks.studies.trials import DOCS
 
 RESULTS, OUTPUT = DOCS / "results" / "minatar.csv", DOCS / "results" / "minatar_limit.csv"
 PICTURE = DOCS / "results_minatar.png"
-COLUMNS = ("arm", GAME, DELAY, NOOPS, "action", "seed", "metric", "value")
+COLUMNS = ("arm", "game", "delay", "action", "episode", "score")
 FORETOLD = 1  # the first word of the seed of a foretold future; the second one is the episode's seed
 NOOP = 0  # MinAtar's first action, the default action here
 PLAYED, TRIED = 0, 1  # seeds of the episodes that count, and of those that the best constant action is chosen by
@@ -263,9 +264,9 @@ def cells(games: Sequence[str], delays: Sequence[int]) -> list[Cell]:
 def read(path: Path) -> dict[Cell, Scores]:
     """Return the cells that a table has; none if there is no table."""
     found: dict[Cell, Scores] = {}
-    for row in read_csv(path) if path.exists() else ():
-        cell = Cell(row["arm"], row[GAME], int(row[DELAY]))
-        found.setdefault(cell, Scores([], row["action"])).scores.append(float(row["value"]))
+    for row in csv.DictReader(path.read_text(encoding="utf-8").splitlines()) if path.exists() else ():
+        cell = Cell(row["arm"], row["game"], int(row["delay"]))
+        found.setdefault(cell, Scores([], row["action"])).scores.append(float(row["score"]))
     return found
 
 
@@ -276,7 +277,7 @@ def write(path: Path, found: Mapping[Cell, Scores]) -> None:
     writer.writerow(COLUMNS)
     for cell in sorted(found):
         for number, score in enumerate(found[cell].scores):
-            writer.writerow((*cell, 0, found[cell].action, number, SCORE, f"{score:g}"))
+            writer.writerow((*cell, found[cell].action, number, f"{score:g}"))
     write_text_atomically(path, text.getvalue())
 
 
@@ -294,6 +295,25 @@ def _in_words(of: Scores) -> str:
     low, high = bootstrap_interval(of.scores)
     action = f" ({of.action.lower()})" if of.action else ""
     return f"{statistics.fmean(of.scores):.1f} [{low:.1f}, {high:.1f}]{action}"
+
+
+def over_games(found: Mapping[Cell, Scores]) -> str:
+    """Return the normalised scores over games of each player, and of the ways that were trained, at each delay."""
+    lines = []
+    for delay in sorted({cell.delay for cell in found}):
+        for arm in sorted({cell.arm for cell in found if cell.delay == delay}):
+            played = [
+                GameScore(game, delay, tuple(scores.scores), ())
+                for (name, game, at), scores in sorted(found.items())
+                if (name, at) == (arm, delay)
+            ]
+            of = MinAtarScores(arm, NOOP, PLAYED, tuple(played), read_reference())
+            if (mean := of.over_games(delay)) is not None:
+                words = f"{mean.mean:.2f} [{mean.low:.2f}, {mean.high:.2f}] over {len(played)} games"
+                lines.append(f"{arm}, delay {delay}: {words}")
+        ours = {way: of.ours_over_games(way, delay) for way in WAYS}
+        lines += [f"{way}, delay {delay}: {mean:.2f}" for way, mean in ours.items() if mean is not None]
+    return "\n".join(lines)
 
 
 def draw(results: Sequence[Mapping[str, str]], found: Mapping[Cell, Scores], path: Path) -> None:
@@ -353,10 +373,9 @@ def main() -> None:
             write(arguments.output, found)
             print(f"{cell.arm}, {cell.game}, {cell.delay}: {_in_words(found[cell])}", flush=True)
     print(in_words(found))
-    results = read_csv(RESULTS)
-    print(beside_in_words(results, read_csv(arguments.output)))
+    print(over_games(found))
     if arguments.draw:
-        draw(results, found, PICTURE)
+        draw(read_csv(RESULTS), found, PICTURE)
         print(PICTURE)
 
 

@@ -137,15 +137,12 @@ def over_games(results: Sequence[Mapping[str, str]]) -> Aggregate:
 def beside_in_words(results: Sequence[Mapping[str, str]], others: Sequence[Mapping[str, str]]) -> str:
     """Return other ways' scores on each game, their means over games, and their differences from the grid's ways."""
     names = list(dict.fromkeys(row["arm"] for row in others))
-    scores: dict[tuple[str, str, int], list[float]] = defaultdict(list)
-    for row in others:
-        if row["metric"] == SCORE:
-            scores[row["arm"], find_minatar_game(row[GAME]), int(row[DELAY])].append(float(row["value"]))
-    lines = [
-        f"{name}, {game}, delay {delay}: {_estimate(statistics.fmean(values), *bootstrap_interval(values))}"
-        for name, game in product(names, MINATAR_GAMES)
-        for delay, values in sorted((key[2], scores[key]) for key in scores if key[:2] == (name, game))
-    ]
+    lines = []
+    for name, game in product(names, MINATAR_GAMES):
+        of = [row for row in others if row["arm"] == name and row["metric"] == SCORE]
+        values = [float(row["value"]) for row in of if find_minatar_game(row[GAME]) == game]
+        if values:
+            lines.append(f"{name}, {game}: {_estimate(statistics.fmean(values), *bootstrap_interval(values))}")
     found = over_games([*results, *others])
     lines += [
         f"{way.name}, delay {way.x:g}: interquartile mean {way.value:.3f} [{way.low:.3f}, {way.high:.3f}] over "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from async_wrappers.agents.load import load_agent, play_episode
+from async_wrappers.analysis.scoring import read_reference
 from async_wrappers.envs.minatar import MINATAR_GAMES, MinAtarEnv, create_minatar_environment
 from async_wrappers.wrappers.delay import RealtimeDelay
 from benchmarks.studies import minatar_limit
@@ -26,6 +28,7 @@ from benchmarks.studies.minatar_limit import (
     draw,
     foretell,
     in_words,
+    over_games,
     play,
     probabilities_of,
     read,
@@ -130,10 +133,6 @@ def test_the_table_is_gone_on_with(
     table = tmp_path / "limit.csv"
     arguments = ["--games", "asterix", "breakout", "--delays", "8", "--output", str(table)]
     monkeypatch.setattr(sys, "argv", ["minatar_limit", *arguments])
-    head, *lines = minatar_limit.RESULTS.read_text().splitlines(keepends=True)
-    few = [line for line in lines if line.startswith("asynchronous,") and ("final_" in line or "random_" in line)]
-    (tmp_path / "sweep.csv").write_text("".join([head, *few]))  # fewer ways, whose intervals take less time
-    monkeypatch.setattr(minatar_limit, "RESULTS", tmp_path / "sweep.csv")
     played: list[Cell] = []
 
     def scores_of(cell: Cell) -> Scores:
@@ -151,7 +150,19 @@ def test_the_table_is_gone_on_with(
     assert len(played) == len(set(played)) + 1 == 9  # the one that was interrupted was begun twice
     assert {cell: scores for cell, scores in read(table).items() if cell in kept} == kept
     assert f"| `asterix` | {1.0:.1f} [1.0, 1.0] |" in in_words({played[0]: Scores([1.0, 1.0])})
-    assert "best constant action, delay 8: interquartile mean" in capsys.readouterr().out
+    assert "best constant action, delay 8: " in capsys.readouterr().out
+
+
+def test_over_games_a_player_stands_beside_the_ways_that_were_trained() -> None:
+    reference = read_reference()
+    games = ("asterix", "breakout", "freeway")
+    tops = {game: reference.ours(game, "asynchronous", 0) for game in games}
+    found = {Cell(CONSTANT, game, 8): Scores([top.mean] * 2) for game, top in tops.items() if top is not None}
+    lines = over_games(found).splitlines()
+    assert lines[0] == f"{CONSTANT}, delay 8: 1.00 [1.00, 1.00] over 3 games"
+    told = [reference.ours(game, "told", 8) for game in games]
+    shares = [float(reference.normalised(game, way.mean)) for game, way in zip(games, told, strict=True)]
+    assert f"told, delay 8: {statistics.fmean(shares):.2f}" in lines  # of three games none is cut off
 
 
 def test_the_best_constant_action_is_found() -> None:
