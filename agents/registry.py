@@ -112,7 +112,7 @@ class WayOfPlaying:
 
 
 # By the words of `create_runner.schedule`.
-SCHEDULES: Mapping[str, WayOfPlaying] = {
+WAYS_OF_PLAYING: Mapping[str, WayOfPlaying] = {
     "continuous_train_and_eval": WayOfPlaying(),
     "continuous_train": WayOfPlaying(evaluates=False, others=(TrainRunner,)),
     "realtime": WayOfPlaying(Live, (LiveRunner,), taught_if_student),
@@ -197,7 +197,7 @@ def create_runner(base_dir: str | Path, schedule: str = "continuous_train_and_ev
     Raises:
         ValueError: An unknown schedule.
     """
-    if not isinstance(schedule, str) or schedule not in SCHEDULES:
-        known = ", ".join(map(repr, SCHEDULES))
+    if not isinstance(schedule, str) or schedule not in WAYS_OF_PLAYING:
+        known = ", ".join(map(repr, WAYS_OF_PLAYING))
         raise ValueError(f"create_runner.schedule must be one of {known}, got {schedule!r}")
-    return SCHEDULES[schedule].experiment(base_dir)
+    return WAYS_OF_PLAYING[schedule].experiment(base_dir)

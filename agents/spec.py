@@ -42,7 +42,7 @@ class LearnerInterface:
     They are `observe`, `update`, `weights`, `state_dict` and `load_state_dict`.
 
     The other methods have defaults for a learner that keeps no replay on disk. For several learners of a live run see
-    the runner's own `Learner` protocol.
+    the runner's own `LiveLearner` protocol.
 
     Attributes:
         updates: Updates done: `update` adds 1, and policies load the weights again when it changes.
@@ -126,7 +126,7 @@ class Spec:
         replay_coefficient: How often each batch of that queue is learnt from.
         extras: Dict space of the arrays that the policy returns for the learner beside its action; None without any.
         needs_effect: Whether the learner reads, beside the observation on which a decision started, the one on which
-            its action landed: a transition's observation is then a dict of both (`agents.acting.past_frames`).
+            its action landed: a transition's observation is then a dict of both (`agents.acting.frames_read`).
         draws_labels: Whether a student's labels are made when a batch is drawn, by its learner.
         fast_age: How old the observation is that the policy's fast path reads when its action is due, in frames; None
             where the policy has none. It stands in the place of the effect's, and `needs_effect` is True.

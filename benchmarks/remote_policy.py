@@ -85,7 +85,7 @@ def trips_of(transport: Any, observation: Any) -> Callable[[], Any]:
     def trip() -> Any:
         nonlocal number
         number += 1
-        transport.publish(number, observation)
+        transport.show(number, observation)
         transport.start(0, ticket_of(0, number, 0, number, number, False))
         while not (events := transport.collect(time.monotonic_ns() + 10**9)):
             pass

@@ -329,6 +329,8 @@ class OfWorker:
 
     def row_of(self, observation: Any) -> Any:
         """Return an observation, [*shape] or a dict of such, as the policy reads it: [1, k, *shape]."""
+        if type(observation) is np.ndarray:  # most are, and need no walk through a tree
+            return observation[None] if self._whole_stacks else np.stack((observation,))[None]
         if self._without_tuples is not None:
             observation = self._without_tuples(observation)
         return batch_of_one(observation if self._whole_stacks else stacked([observation]))
@@ -360,7 +362,7 @@ class WorkerPolicy(OfWorker):
         if output.extras is None:
             of_box = output.action.ndim > 1 or isinstance(getattr(self.policy, "actions", None), BoxActions)
             return np.asarray(output.action[0]) if of_box else output.action[0].item()
-        extras = {name: values[0] for name, values in output.extras.items()}
+        extras = {name: values[0, ...] for name, values in output.extras.items()}  # arrays, also where the shape is ()
         return PolicyOutput(output.action[0], (), extras)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
+from operator import itemgetter
 from typing import Any
 
 import gymnasium as gym
@@ -23,7 +24,7 @@ from async_wrappers.agents.acting.decisions import (
 from async_wrappers.agents.learning.diverged import cause_of_action
 from async_wrappers.agents.spaces.actions import Actions, NotFinite
 from async_wrappers.agents.spaces.compute import Compute, Reader
-from async_wrappers.agents.spaces.schema import STATE, TORSO_VERSION, VERSION, each_array, each_part, first_array
+from async_wrappers.agents.spaces.schema import STATE, TORSO_VERSION, VERSION, each_part, first_array
 from async_wrappers.agents.spec import Spec
 from async_wrappers.policy import Decision, Memory
 
@@ -64,6 +65,7 @@ class RecurrentPolicy:
         version: Callable[[], int] | None = None,
     ) -> None:
         self.network, self.compute, self._version, self.actions = network, compute, version, actions
+        self._known: int | None = None  # the weights' updates, once some were loaded
         self.fast_age: int | None = getattr(network, "fast_age", None)
         self.remembers: bool = network.feed_previous or network.state_size > 0 or self.fast_age is not None
         self._choose, self._read_stacks = choose, read
@@ -83,7 +85,7 @@ class RecurrentPolicy:
             DivergedError: A real-valued action is not finite; the message names the environment or the weights.
         """
         rows = Decisions.of(decisions)
-        stacks = each_array(lambda tensor: tensor.unsqueeze(0), self._read(inputs))
+        stacks = _one_step(self._read(inputs))
         remembered = self._tensors(state) if self.remembers else self._blank(len(rows))
         outputs, core = self._forward(self.network, stacks, remembered)
         try:
@@ -97,7 +99,7 @@ class RecurrentPolicy:
 
         A network of a policy and a value returns two.
         """
-        stacks = each_array(lambda tensor: tensor.unsqueeze(0), self._read(inputs))
+        stacks = _one_step(self._read(inputs))
         outputs, _ = self._forward(self.network, stacks, self._blank(first_array(stacks).shape[1]))
         return outputs
 
@@ -127,7 +129,7 @@ class RecurrentPolicy:
         """
         rows = [*self._tensors(memory)]
         if self.fast_age is not None:
-            rows.append(each_array(lambda tensor: tensor.unsqueeze(0), self._read_stacks(fresh)))
+            rows.append(_one_step(self._read_stacks(fresh)))
         outputs, core = self._forward(self.network.decide, features.unsqueeze(0), rows)
         version = self.version if torso_version is None else torso_version
         try:
@@ -138,7 +140,7 @@ class RecurrentPolicy:
     @property
     def version(self) -> int | None:
         """How many updates the weights have; None where that is not left beside actions."""
-        return None if self._version is None else self._version()
+        return self._version() if self._known is None and self._version is not None else self._known
 
     @torch.inference_mode()
     def _chosen(self, outputs: Any, core: Tensor, rows: Decisions, torso_version: int | None) -> PolicyOutput:
@@ -146,9 +148,10 @@ class RecurrentPolicy:
         if self.network.state_size:
             extras[STATE] = core.cpu().numpy()
         if self._version is not None:
-            extras[VERSION] = np.full(len(rows), self._version())
+            count = len(rows.start)
+            extras[VERSION] = np.full(count, self.version)
             if self.remembers:
-                extras[TORSO_VERSION] = np.full(len(rows), torso_version)
+                extras[TORSO_VERSION] = np.full(count, torso_version)
         return PolicyOutput(self.actions.environment(actions), core if self.remembers else (), extras or None)
 
     @torch.inference_mode()
@@ -157,7 +160,7 @@ class RecurrentPolicy:
         with self.compute.autocast():
             outputs, core = decide(rows, *remembered)
         if isinstance(outputs, tuple):
-            return tuple(each[0] for each in outputs), core
+            return tuple(map(_only_step, outputs)), core
         return outputs[0], core
 
     def _tensors(self, memory: Memories) -> list[Tensor]:
@@ -166,7 +169,7 @@ class RecurrentPolicy:
         action = self.actions.stored(memory.previous_action)
         action[first] = self.actions.none
         reward = np.where(first, np.float32(0), memory.previous_reward)
-        return [*(self.compute.tensor(array[None]) for array in (action, reward, first)), memory.core]
+        return [*self.compute.tensors(action[None], reward[None], first[None]), memory.core]
 
     def _blank(self, rows: int) -> list[Tensor]:
         """Return what a network is given that reads none of it."""
@@ -179,7 +182,7 @@ class RecurrentPolicy:
     def load_weights(self, weights: Mapping[str, Tensor], version: int) -> None:
         """Read these tensors in place from now on, which have `version` updates; those on another device are copied."""
         if self._version is not None:
-            self._version = lambda: version
+            self._known = version
         device = self.compute.torch_device
         here = {name: tensor.to(device) for name, tensor in weights.items()}
         self.network.requires_grad_(False).load_state_dict(here, assign=True)
@@ -187,12 +190,22 @@ class RecurrentPolicy:
     def note_updates(self, updates: int) -> None:
         """Set the weights' number of updates, where versions count something else."""
         if self._version is not None:
-            self._version = lambda: updates
+            self._known = updates
 
     def weights(self) -> Mapping[str, Tensor]:
         """Return the weights in the layout that inference reads; not a copy."""
         weights: Mapping[str, Tensor] = self.network.state_dict()
         return weights
+
+
+_only_step = itemgetter(0)  # of outputs [1, R, ...]
+
+
+def _one_step(tensors: Any) -> Any:
+    """Return tensors [R, ...], or a dict of such, as one step of R sequences [1, R, ...]."""
+    if isinstance(tensors, Tensor):
+        return tensors.unsqueeze(0)
+    return {key: _one_step(inner) for key, inner in tensors.items()}
 
 
 class SplitWorkerPolicy(OfWorker):
@@ -264,7 +277,7 @@ class SplitWorkerPolicy(OfWorker):
         of_one = Memories(core, action, reward, np.array([memory.first]))
         fresh = None if self.fast_age is None else self.row_of(memory.fresh)
         output = self.policy.release(row, of_one, (decision,), version, fresh)
-        extras = {name: values[0] for name, values in (output.extras or {}).items()}
+        extras = {name: values[0, ...] for name, values in (output.extras or {}).items()}
         return PolicyOutput(output.action[0], output.state, extras)
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import gymnasium as gym
 
 from async_wrappers.agents.cli.commands import COMMANDS, parser_of
-from async_wrappers.agents.cli.flags import Parser, UsageError, first_line, program
+from async_wrappers.agents.cli.flags import FlagParser, UsageError, first_line, program
 from async_wrappers.files import FULL
 
 OVERVIEW = """Train and evaluate agents under realtime delay.
@@ -116,7 +116,7 @@ def _split(words: Sequence[str]) -> tuple[str, Sequence[str]]:
     return first, rest
 
 
-def _parse(parser: Parser, words: Sequence[str]) -> Namespace:
+def _parse(parser: FlagParser, words: Sequence[str]) -> Namespace:
     """Parse a command's words; a flag that only other commands have is refused with their names."""
     try:
         return parser.parse(words)

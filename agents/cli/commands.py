@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from async_wrappers.agents.cli.flags import Parser, at_least
+from async_wrappers.agents.cli.flags import FlagParser, at_least
 from async_wrappers.agents.cli.run_log import LOG
 from async_wrappers.agents.trained.agent_file import SUFFIX
 from async_wrappers.files import path_of
@@ -33,20 +33,20 @@ class Command(NamedTuple):
     add_flags: Callable[[Any], None]
 
 
-def parser_of(name: str) -> Parser:
+def parser_of(name: str) -> FlagParser:
     """Return the parser of a command."""
     add_flags = COMMANDS[name].add_flags
-    parser = Parser(name, inspect.getdoc(add_flags) or "")
+    parser = FlagParser(name, inspect.getdoc(add_flags) or "")
     add_flags(parser)
     return parser
 
 
-def _train(parser: Parser) -> None:
+def _train(parser: FlagParser) -> None:
     """Train an agent, or let a run go on; without --gin_files and a run, play the main job: a sweep and its figures."""
     _add_run_flags(parser, "directory of the run, new or to be continued; without it a new one in results/")
 
 
-def _evaluate(parser: Parser) -> None:
+def _evaluate(parser: FlagParser) -> None:
     """Play evaluation episodes with a run's newest checkpoint, each that it writes, or an agent that ships."""
     _add_run_flags(parser, "directory of the run")
     _add_agent_flag(parser)
@@ -62,7 +62,7 @@ def _evaluate(parser: Parser) -> None:
     parser.add_switch("follow", "evaluate each new checkpoint until the run that writes ends")
 
 
-def _export(parser: Parser) -> None:
+def _export(parser: FlagParser) -> None:
     """Write a trained agent as ONNX, or as a file that `load_agent` plays, and check that file and agent act alike."""
     _add_run_flags(parser, "directory of the run")
     written = f"the file, {ONNX} or {SUFFIX}; of an agent with memory two ONNX files are named after it"
@@ -78,7 +78,7 @@ def _export(parser: Parser) -> None:
     parser.add_argument("--command", metavar="TEXT", help=told)
 
 
-def _sweep(parser: Parser) -> None:
+def _sweep(parser: FlagParser) -> None:
     """Run a trial per point of a grid and seed, or the trials of --base_dir that are left."""
     grid = "axis, such as 'RealtimeDelay.delay = 1, 8', repeated; instead of Sweep.grid"
     parser.add_argument("--grid", action="append", default=[], metavar="AXIS", help=grid)
@@ -97,7 +97,7 @@ def _sweep(parser: Parser) -> None:
     parser.refused["--seed"] = "is for one run: a sweep derives its seeds; say how many with --seeds"
 
 
-def _plot(parser: Parser) -> None:
+def _plot(parser: FlagParser) -> None:
     """Draw the figures of a sweep, with a page of the numbers; or one of runs, sweeps and tables (CSV) together."""
     what = "directory of a sweep, of a run, or that holds runs; or a CSV with named columns; several are one figure"
     parser.add_word("DIR", what, many=True)
@@ -112,14 +112,14 @@ def _plot(parser: Parser) -> None:
     parser.add_argument("--x", metavar="KEY", help="the key along the axis (the delay)")
 
 
-def _compare(parser: Parser) -> None:
+def _compare(parser: FlagParser) -> None:
     """Print the scores of two sweeps, runs or tables (CSV) side by side; of more, the first beside each other."""
     parser.add_word("A", "directory of a sweep or a run, or a CSV with named columns")
     parser.add_word("B", "another, or several", many=True)
     _add_score_flags(parser)
 
 
-def _watch(parser: Parser) -> None:
+def _watch(parser: FlagParser) -> None:
     """Watch runs and sweeps, going on or finished, in a browser or in this terminal. Nothing is written."""
     what = "directory of a run or a sweep, or one that holds some; several (results)"
     parser.add_argument("dir", type=os.path.expanduser, metavar="DIR", nargs="*", help=what)
@@ -134,7 +134,7 @@ def _port(text: str) -> int:
     return int(text)
 
 
-def _record(parser: Parser) -> None:
+def _record(parser: FlagParser) -> None:
     """Record episodes of a person, of a script or of a trained agent to a Minari dataset."""
     parser.add_argument(
         "--dataset", type=os.path.expanduser, metavar="NAME_OR_DIR", help="a new dataset, an id or a directory"
@@ -147,7 +147,7 @@ def _record(parser: Parser) -> None:
     _add_agent_flag(parser)
 
 
-def _import(parser: Parser) -> None:
+def _import(parser: FlagParser) -> None:
     """Write a pickle of the published layout, or another dataset, as a Minari dataset."""
     parser.add_word("FILE", "the pickle, or the dataset")
     parser.add_argument(
@@ -155,13 +155,13 @@ def _import(parser: Parser) -> None:
     )
 
 
-def _list(parser: Parser) -> None:
+def _list(parser: FlagParser) -> None:
     """List what command line and gin files can name: agents, trained ones, environments, wrappers, configurations."""
     what = "an agent, or another name of gin files, whose parameters are listed: defaults and meanings"
     parser.add_argument("name", nargs="?", metavar="NAME", help=what)
 
 
-def _add_run_flags(parser: Parser, base_dir: str, *, seed: bool = True) -> None:
+def _add_run_flags(parser: FlagParser, base_dir: str, *, seed: bool = True) -> None:
     """Add the flags of a run: its directory, its configuration and its seed.
 
     Args:
@@ -181,13 +181,13 @@ def _add_run_flags(parser: Parser, base_dir: str, *, seed: bool = True) -> None:
         parser.add_argument("--seed", type=at_least(0), metavar="N", help=same)
 
 
-def _add_agent_flag(parser: Parser) -> None:
+def _add_agent_flag(parser: FlagParser) -> None:
     """Add ``--agent``, which names an agent in the place of a run."""
     named = f"in the place of a run: an agent that ships, such as minatar/breakout, or a {SUFFIX} file of an agent"
     parser.add_argument("--agent", type=os.path.expanduser, metavar="NAME_OR_FILE", help=named)
 
 
-def _add_score_flags(parser: Parser) -> None:
+def _add_score_flags(parser: FlagParser) -> None:
     """Add the flags that say which scores are shown: of which metric, and which statistic of the seeds."""
     parser.add_argument("--metric", metavar="NAME", help="the metric (the final or training return)")
     parser.add_argument("--statistic", choices=("mean", "iqm"), default="mean", help="over seeds (mean)")

@@ -70,7 +70,7 @@ def program() -> str:
     return f"python {shlex.quote(str(called)) if called.name == 'train.py' else 'train.py'}"
 
 
-class Parser(argparse.ArgumentParser):
+class FlagParser(argparse.ArgumentParser):
     """Parses the words after a command.
 
     Flags may come before, between and after the command's words, be given as ``--x y`` or ``--x=y``, and be spelled

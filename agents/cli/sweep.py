@@ -155,7 +155,7 @@ def _refuse_outdone(options: Namespace, plan: SweepPlan) -> None:
 
 
 def _names(point: Point) -> set[str]:
-    """Return the names of a point's bindings, without modules, as `Given` has them."""
+    """Return the names of a point's bindings, without modules, as `GivenBinding` has them."""
     divided = (key.rpartition("/") for key in point.bindings)
     return {scope + slash + ".".join(name.split(".")[-2:]) for scope, slash, name in divided}
 

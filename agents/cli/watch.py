@@ -24,7 +24,7 @@ def run(options: Namespace) -> None:
     """Show what is read until Ctrl+C; in a terminal's stead, such as a file, once."""
     places = [Path(each) for each in options.dir or ["results"]]
     with extra("watch", "watch"):
-        from async_wrappers.agents.watch.browser import LOOPBACK, Server
+        from async_wrappers.agents.watch.browser import LOOPBACK, PageServer
         from async_wrappers.agents.watch.checked_values import clean
         from async_wrappers.agents.watch.text import show
         from async_wrappers.agents.watch.watcher import Watcher
@@ -37,7 +37,7 @@ def run(options: Namespace) -> None:
             show(watcher)
             return
         try:
-            server = Server(watcher, options.host, options.port)
+            server = PageServer(watcher, options.host, options.port)
         except OSError as error:
             of_port = error.errno in (errno.EADDRINUSE, errno.EACCES)
             remedy = "give another --port, or 0 for a free one" if of_port else "give --host an address of this machine"

@@ -84,7 +84,7 @@ def code_in(source: Any) -> tuple[set[str], list[str]]:
 
 
 def bindings_in(text: str) -> Iterator[Any]:
-    """Yield the bindings of a gin text as gin's parser gives them, with `Reference` and `Macro` among the values.
+    """Yield the bindings of a gin text as gin's parser gives them, with `GinReference` and `Macro` among the values.
 
     Raises:
         SyntaxError: It is not gin's.
@@ -94,12 +94,12 @@ def bindings_in(text: str) -> Iterator[Any]:
             yield statement
 
 
-class Reference(str):
+class GinReference(str):
     """The name of a reference, ``@name`` or ``@scope/name()``; `scope` is empty where it has none."""
 
     scope: str
 
-    def __new__(cls, scoped_selector: str) -> Reference:
+    def __new__(cls, scoped_selector: str) -> GinReference:
         """Divide what gin's parser gives."""
         scope, _, name = scoped_selector.rpartition("/")
         reference = super().__new__(cls, name)
@@ -117,8 +117,8 @@ class Macro(str):
 class _Markers(config_parser.ParserDelegate):  # type: ignore[misc]
     """Lets gin's parser read references and macros without looking them up."""
 
-    def configurable_reference(self, scoped_selector: str, evaluate: bool) -> Reference:
-        return Reference(scoped_selector)
+    def configurable_reference(self, scoped_selector: str, evaluate: bool) -> GinReference:
+        return GinReference(scoped_selector)
 
     def macro(self, macro_name: str) -> Macro:
         return Macro(macro_name)

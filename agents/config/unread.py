@@ -39,7 +39,7 @@ from typing import Any, NamedTuple
 
 import gin
 
-from async_wrappers.agents.config.gin_text import OURS, Macro, Reference, bindings_in, leaves
+from async_wrappers.agents.config.gin_text import OURS, GinReference, Macro, bindings_in, leaves
 
 ROOTS = ("create_runner", "Sweep")
 # Parameters whose text chooses an entry of a table. Their callers never pass them, so what gin binds is what counts;
@@ -55,7 +55,7 @@ TABLES = {("VTraceAgent", "sources"): ("async_wrappers.agents.replay.mixture", "
 
 
 @dataclass(frozen=True)
-class Given:
+class GivenBinding:
     """A binding that the user has given directly, not through an include.
 
     Attributes:
@@ -100,7 +100,7 @@ class LoadedConfig:
         texts: The configuration after each gin file, and last with all bindings.
     """
 
-    given: list[Given] = field(default_factory=list)
+    given: list[GivenBinding] = field(default_factory=list)
     texts: list[str] = field(default_factory=list)
 
     def unread(self) -> dict[str, Unread]:
@@ -110,7 +110,7 @@ class LoadedConfig:
         command line does not make a file wrong that has DQN's settings.
         """
         ours = _Configurables(ours_by_name())
-        graphs = [_Graph(text, ours) for text in dict.fromkeys(self.texts)]
+        graphs = [_ReachableCode(text, ours) for text in dict.fromkeys(self.texts)]
         found: dict[str, Unread] = {}
         for each in self.given:
             asked = graphs if each.from_file else graphs[-1:]
@@ -120,7 +120,7 @@ class LoadedConfig:
         return found
 
 
-def given_in(text: str, source: str, *, from_file: bool) -> Iterator[Given]:
+def given_in(text: str, source: str, *, from_file: bool) -> Iterator[GivenBinding]:
     """Yield the bindings of a gin text, without those of the files that it includes.
 
     Raises:
@@ -128,7 +128,7 @@ def given_in(text: str, source: str, *, from_file: bool) -> Iterator[Given]:
     """
     for statement in bindings_in(text):
         owner, scope = _owner(statement), statement.scope if statement.arg_name else ""
-        yield Given(source, owner, statement.arg_name or "", from_file, scope or "")
+        yield GivenBinding(source, owner, statement.arg_name or "", from_file, scope or "")
 
 
 def _owner(statement: Any) -> str:
@@ -294,7 +294,7 @@ _REFERENCE = re.compile(r"@([\w./]+/[\w.]+)")
 _UNUSED_MACRO = "nothing reads the macro {0}, as no value is %{0}: leave it out"
 
 
-class _Graph:
+class _ReachableCode:
     """What one configuration reaches."""
 
     def __init__(self, text: str, ours: _Configurables) -> None:
@@ -314,7 +314,7 @@ class _Graph:
         self._leaves = self._search(ROOTS)  # reached otherwise than as a base
         self._reached = self._with_bases(self._leaves)
 
-    def why_unread(self, given: Given) -> str:
+    def why_unread(self, given: GivenBinding) -> str:
         """Return the reason why nothing reads a binding, and the remedy; empty where something does."""
         owner, parameter = given.owner, given.parameter
         if not parameter:
@@ -351,7 +351,7 @@ class _Graph:
                 return f"{key} is {value!r}: leave it out, or bind {key} to what reads it"
         return f"nothing that is made refers to it: name @{owner} where it is used, or leave it out"
 
-    def _why_not_entered(self, given: Given) -> str:
+    def _why_not_entered(self, given: GivenBinding) -> str:
         scopes = ", ".join(map(repr, sorted(filter(None, self._entered)))) or "none"
         return (
             f"{given.owner} is never made in the scope {given.scope!r} (scopes that references enter: {scopes}): bind "
@@ -370,13 +370,13 @@ class _Graph:
         values = list(leaves([*self._bound.values(), *self._macros.values()]))
         # A text may hold a value that is parsed later: the axes of a sweep.
         texts = (_REFERENCE.findall(each) for each in values if type(each) is str)
-        references = [Reference(text) for each in texts for text in each]
-        references += [each for each in values if isinstance(each, Reference)]
+        references = [GinReference(text) for each in texts for text in each]
+        references += [each for each in values if isinstance(each, GinReference)]
         for each in references:
             found.setdefault(each.scope, set()).add(self._ours.referred_to(each) or _FOREIGN)
         for macro, value in self._macros.items():
             for each in leaves(value):
-                if isinstance(each, Reference) and not each.scope and self._is_used(macro):
+                if isinstance(each, GinReference) and not each.scope and self._is_used(macro):
                     found.setdefault(macro, set()).add(self._ours.referred_to(each) or _FOREIGN)
         return found
 
@@ -432,7 +432,7 @@ class _Graph:
         for name in family:
             values = [values for (owner, _), values in self._bound.items() if owner == name]
             for each in self._looked_up(values, set()):
-                if isinstance(each, Reference):
+                if isinstance(each, GinReference):
                     yield self._ours.referred_to(each) or _FOREIGN
             defaults = [value for key, value in self._ours.defaults(name).items() if key not in bound]
             yield from filter(None, map(self._ours.name_of, leaves(defaults)))
@@ -452,6 +452,6 @@ class _Graph:
                 values = self._values(name, parameter)
                 # Any other value is a mistake, which is refused where it is used.
                 if all(isinstance(each, str) for each in values):
-                    texts = {each for each in values if not isinstance(each, Reference)}
+                    texts = {each for each in values if not isinstance(each, GinReference)}
                     found[self._ours.defaults(name)[parameter]] = texts
         return found

@@ -1,6 +1,6 @@
 """A demonstration: an episode, recorded frame by frame, and played back under an agent's delay as transitions.
 
-A person, a script or an agent plays, and `Recorder` keeps the frames. To learn from them under a delay, the
+A person, a script or an agent plays, and `EpisodeRecorder` keeps the frames. To learn from them under a delay, the
 environment's own wrappers play the episode back, with the recorded frames in the place of the game (`Playback`),
 so that starts and effects are computed in one place alone.
 Decision j, which starts on frame s_j and takes effect on frame e_j, then has
@@ -28,7 +28,7 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium.spaces import Box
 
-from async_wrappers.agents.acting.past_frames import reported_effects
+from async_wrappers.agents.acting.frames_read import reported_effects
 from async_wrappers.agents.spaces.schema import EFFECT, START
 
 Environment = gym.Env[Any, Any]
@@ -108,7 +108,7 @@ def _with_frames(environment: Environment, frames: Environment) -> Environment:
     return environment
 
 
-class Recorder(gym.Wrapper[Any, Any, Any, Any]):
+class EpisodeRecorder(gym.Wrapper[Any, Any, Any, Any]):
     """Passes each episode to `keep` when it has ended; an episode that is reset before its end is dropped.
 
     Args:
@@ -123,7 +123,9 @@ class Recorder(gym.Wrapper[Any, Any, Any, Any]):
         self._start_episode(None)
 
     @classmethod
-    def inside(cls, environment: Environment, keep: Callable[[Demonstration], object]) -> tuple[Environment, Recorder]:
+    def inside(
+        cls, environment: Environment, keep: Callable[[Demonstration], object]
+    ) -> tuple[Environment, EpisodeRecorder]:
         """Put a recorder below an environment's delay, or around an environment without one; return both."""
         recorder = cls(frames_of(environment), keep, getattr(delay_layer(environment), "hears_sent", False))
         return _with_frames(environment, recorder), recorder

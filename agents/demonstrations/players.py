@@ -10,7 +10,7 @@ from typing import Any
 
 import gymnasium as gym
 
-from async_wrappers.agents.demonstrations.demonstration import Recorder
+from async_wrappers.agents.demonstrations.demonstration import EpisodeRecorder
 from async_wrappers.extras import extra
 from async_wrappers.frame_rate import frame_rate
 
@@ -63,7 +63,7 @@ class Script:
     def __init__(self, player: Player, max_frames: int | None = None) -> None:
         self._player, self._max_frames = player, max_frames
 
-    def play(self, recorder: Recorder, seeds: Sequence[int]) -> None:
+    def play(self, recorder: EpisodeRecorder, seeds: Sequence[int]) -> None:
         """Play an episode for each seed."""
         for seed in seeds:
             observation, _ = recorder.reset(seed=seed)

@@ -24,7 +24,7 @@ from async_wrappers.agents.experiment.evaluate import (
 from async_wrappers.agents.experiment.experiment import Experiment
 from async_wrappers.agents.experiment.metrics import name_in, read_facts, read_iterations
 from async_wrappers.agents.experiment.progress import closing_table, different_episodes
-from async_wrappers.agents.play.play import Episode, encounter_of
+from async_wrappers.agents.play.play import EpisodeResult, encounter_of
 from async_wrappers.agents.play.turns.agents import Agent
 from async_wrappers.agents.play.turns.baselines import NoopAgent, RandomAgent
 from async_wrappers.agents.timing import duration
@@ -33,7 +33,7 @@ from async_wrappers.printing import printable
 from async_wrappers.wrapper_statistics import frozen
 
 
-class Row(NamedTuple):
+class ReportRow(NamedTuple):
     """One agent's evaluation: the unclipped return of each episode, frames per second, and how many episodes differ.
 
     That is None where it is not known.
@@ -45,7 +45,7 @@ class Row(NamedTuple):
     different: int | None = None
 
 
-def compare_with_baselines(runner: Experiment) -> list[Row]:
+def compare_with_baselines(runner: Experiment) -> list[ReportRow]:
     """Evaluate the random, the no-op and the trained agent on the same episodes, and write ``report.json``.
 
     The no-op agent is left out where the environment has no no-op; `why_no_noop` says so. A line on standard error
@@ -70,7 +70,7 @@ def compare_with_baselines(runner: Experiment) -> list[Row]:
                 show(name, kept.count)
             seconds, scores = kept.seconds[name], [episode.score for episode in played]
             rate = sum(episode.frames for episode in played) / seconds
-            rows.append(Row(name, scores, rate, different_episodes(played)))
+            rows.append(ReportRow(name, scores, rate, different_episodes(played)))
             told = f"mean return {statistics.fmean(scores):.1f}, after {duration(seconds)}"
             print(f"closing table, {len(rows)} of {len(agents)}: {name}, {told}", file=sys.stderr, flush=True)
     write_report(runner, rows)
@@ -94,14 +94,16 @@ class _KeptEpisodes:
         self.path = runner.base_dir / "metrics" / "closing.json"
         self.seconds: dict[str, float] = {}
         self._of = {"frames": runner.counts.frames, "updates": runner.agent.updates}
-        self._episodes: dict[str, list[Episode]] = {}
+        self._episodes: dict[str, list[EpisodeResult]] = {}
         self._written = self._added = time.perf_counter()
         if encounter_of(runner.environment) is None and self.path.is_file():
             with refuse_damage(self.path, "remove it: the closing table begins anew"):
                 kept = json.loads(self.path.read_text(encoding="utf-8"))
                 if kept["of"] == self._of:
                     self.seconds = kept["seconds"]
-                    self._episodes = {name: [Episode(*each) for each in rows] for name, rows in kept["rows"].items()}
+                    self._episodes = {
+                        name: [EpisodeResult(*each) for each in rows] for name, rows in kept["rows"].items()
+                    }
 
     def __enter__(self) -> Self:
         return self
@@ -114,14 +116,14 @@ class _KeptEpisodes:
         """How many episodes there are."""
         return sum(map(len, self._episodes.values()))
 
-    def of(self, name: str, most: int) -> list[Episode]:
+    def of(self, name: str, most: int) -> list[EpisodeResult]:
         """Return an agent's episodes so far, a list that grows; the time of the next one begins now."""
         self._added = time.perf_counter()
         self.seconds.setdefault(name, 1e-9)
         self._episodes[name] = self._episodes.get(name, [])[:most]
         return self._episodes[name]
 
-    def add(self, name: str, episode: Episode) -> None:
+    def add(self, name: str, episode: EpisodeResult) -> None:
         """Add an episode."""
         self._episodes[name].append(episode)
         now = time.perf_counter()
@@ -139,13 +141,13 @@ class _KeptEpisodes:
 _KEPT_EVERY = 2.0  # seconds
 
 
-def reported_rows(base_dir: Path) -> list[Row]:
+def reported_rows(base_dir: Path) -> list[ReportRow]:
     """Return the closing table's rows of ``report.json``; none where it has another report."""
     facts = json.loads((Path(base_dir) / "report.json").read_text(encoding="utf-8"))
-    return [Row(*(fact[name] for name in Row._fields)) for fact in facts if "frames_per_second" in fact]
+    return [ReportRow(*(fact[name] for name in ReportRow._fields)) for fact in facts if "frames_per_second" in fact]
 
 
-def write_report(runner: Experiment, rows: Sequence[Row]) -> None:
+def write_report(runner: Experiment, rows: Sequence[ReportRow]) -> None:
     """Write ``report.json``: a closing table's rows, and the facts of training in the last one.
 
     Without a closing table the one row is of the last episodes of training, 100 at most, as agent ``"training"``.
@@ -203,7 +205,7 @@ def why_no_noop(environment: gym.Env[Any, Any]) -> str:
     return ""
 
 
-def table(rows: list[Row]) -> str:
+def table(rows: list[ReportRow]) -> str:
     """Return the comparison as text: means with 95 % intervals, and the trained agent's lead over each other.
 
     A note below it names the agents whose episodes are not all different.
@@ -227,7 +229,7 @@ def table(rows: list[Row]) -> str:
     return "\n".join([*lines, *filter(None, equal)])
 
 
-def draw_learning_curve(base_dir: Path, rows: list[Row] | None = None) -> Path:
+def draw_learning_curve(base_dir: Path, rows: list[ReportRow] | None = None) -> Path:
     """Draw return against training frames into ``learning_curve.png`` and return its path.
 
     Its title says environment, agent, delay and seed.

@@ -10,7 +10,7 @@ import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
 
-from async_wrappers.agents.play.play import Episode, Phase, environment_seed, go_to_encounter
+from async_wrappers.agents.play.play import EpisodeResult, Phase, environment_seed, go_to_encounter
 
 if TYPE_CHECKING:
     from async_wrappers.agents.play.turns.agents import Agent
@@ -20,7 +20,7 @@ _RESAMPLES = 10_000
 
 def evaluate(
     agent: Agent, environment: gym.Env[Any, Any], episodes: int, seed: int, max_frames: int | None = None
-) -> list[Episode]:
+) -> list[EpisodeResult]:
     """Play `episodes` evaluation episodes, whose environment seeds depend on `seed` and the episode's number alone.
 
     An environment with a sequence of encounters begins with its first.
@@ -37,7 +37,7 @@ def evaluate(
 
 def episodes_of(
     agent: Agent, environment: gym.Env[Any, Any], seed: int, max_frames: int | None = None, first: int = 0
-) -> Iterator[Episode]:
+) -> Iterator[EpisodeResult]:
     """Play evaluation episodes without end from a number on, each when it is asked for; see `evaluate`."""
     from async_wrappers.agents.play.turns.turns import Watched, play_episode  # `watch` needs no PyTorch
 

@@ -53,11 +53,11 @@ from async_wrappers.agents.play.play import (
     NOTHING_PLAYED,
     CheckpointRefused,
     DifferentExperiment,
-    Episode,
+    EpisodeResult,
     Length,
     Phase,
     PhaseCounts,
-    Played,
+    PlayedPhase,
     frames_of,
 )
 from async_wrappers.agents.play.run_settings import Runner
@@ -101,7 +101,7 @@ class NoTeaching:
         """Begin an iteration, and return the lengths of its phases."""
         return self._run.lengths
 
-    def train(self, length: Length) -> Played:
+    def train(self, length: Length) -> PlayedPhase:
         """Run the iteration's training phase; see `async_wrappers.agents.play.turns.turns.Turns.train`."""
         return self._run.play.train(length)
 
@@ -140,7 +140,7 @@ class Progressed:
     line: dict[str, Any]
     scalars: dict[str, float] = field(default_factory=dict)
     done: list[str] = field(default_factory=list)
-    trained: Played = NOTHING_PLAYED
+    trained: PlayedPhase = NOTHING_PLAYED
     seconds: float = 0.0
 
     def plain(self) -> dict[str, Any]:
@@ -269,7 +269,7 @@ class Experiment(Run):
         self.clock.before = bundle.get("seconds", 0.0)
         self.start_iteration = bundle["current_iteration"] + 1
         begun = bundle.get("begun")
-        self._begun = begun and Progressed(**{**begun, "trained": Played.of_plain(begun["trained"])})
+        self._begun = begun and Progressed(**{**begun, "trained": PlayedPhase.of_plain(begun["trained"])})
         self.teaching.load_state(bundle)
 
     def go_back(self, error: Exception) -> None:
@@ -503,7 +503,7 @@ class Experiment(Run):
         title: str = "",
         beside: tuple[Experiment, Agent, str] | None = None,
         slow: int | None = None,
-    ) -> Sequence[Episode]:
+    ) -> Sequence[EpisodeResult]:
         """Play evaluation episodes with an agent, whose seeds depend on the run's seed and their number alone.
 
         Args:

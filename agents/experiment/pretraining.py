@@ -21,9 +21,9 @@ import numpy.typing as npt
 from absl import logging
 from tqdm import trange
 
-from async_wrappers.agents.acting.past_frames import report_effect
+from async_wrappers.agents.acting.frames_read import report_effect
 from async_wrappers.agents.demonstrations.dataset import FLATTEN, DatasetWriter, read_demonstrations, recorded_delay
-from async_wrappers.agents.demonstrations.demonstration import Playback, Recorder, frames_of, transitions
+from async_wrappers.agents.demonstrations.demonstration import EpisodeRecorder, Playback, frames_of, transitions
 from async_wrappers.agents.demonstrations.players import Keyboard, Script, make_player
 from async_wrappers.agents.experiment.metrics import EventWriter
 from async_wrappers.agents.play.play import environment_seed
@@ -189,14 +189,14 @@ def bound_environment() -> gym.Env[Any, Any]:
 
 
 def _record(
-    environment: gym.Env[Any, Any], writer: DatasetWriter, play: Callable[[gym.Env[Any, Any], Recorder], object]
+    environment: gym.Env[Any, Any], writer: DatasetWriter, play: Callable[[gym.Env[Any, Any], EpisodeRecorder], object]
 ) -> DatasetWriter:
     """Let `play` play in the environment, whose frames below its delay are recorded.
 
     Finished episodes are kept even if this is interrupted or fails.
     """
     with writer:
-        play(*Recorder.inside(environment, writer.add))
+        play(*EpisodeRecorder.inside(environment, writer.add))
     return writer
 
 
@@ -253,7 +253,7 @@ def record_agent(
     agent.eval_mode = True
     writer = _writer(dataset, frames_of(environment), type(agent).__name__)
 
-    def play(played: gym.Env[Any, Any], recorder: Recorder) -> None:
+    def play(played: gym.Env[Any, Any], recorder: EpisodeRecorder) -> None:
         noted = _NotesDelays(played, writer)
         for each in _seeds(seed, episodes):
             play_episode(agent, noted, each, max_frames)

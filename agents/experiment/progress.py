@@ -19,10 +19,10 @@ from tqdm import tqdm
 from async_wrappers.agents.demonstrations.demonstration import delay_in_words, delay_layer
 from async_wrappers.agents.experiment.metrics import FRAME_RATE, ProgressFile
 from async_wrappers.agents.play.play import (
-    Episode,
+    EpisodeResult,
     Length,
     Phase,
-    Played,
+    PlayedPhase,
     environment_in_words,
     frames_of,
 )
@@ -454,13 +454,13 @@ def lengths_in_words(lengths: Mapping[Phase, Length]) -> str:
     )
 
 
-def different_episodes(episodes: Sequence[Episode]) -> int | None:
+def different_episodes(episodes: Sequence[EpisodeResult]) -> int | None:
     """Return the number of different episodes; None where it is not known, as for live ones."""
     digests = {episode.digest for episode in episodes}
     return None if None in digests else len(digests)
 
 
-def facts(played: Played) -> dict[str, Any]:
+def facts(played: PlayedPhase) -> dict[str, Any]:
     """Return a phase's statistics by name; wins and losses if there were any, the encounter where there is one.
 
     A ratio is left out where there is nothing to divide by: offline updates are made without frames and actions.
@@ -482,7 +482,7 @@ def facts(played: Played) -> dict[str, Any]:
     return found | dict(played.timing or {})
 
 
-def statistics_of(phase: Phase, played: Played, seconds: float) -> tuple[dict[str, Any], dict[str, float]]:
+def statistics_of(phase: Phase, played: PlayedPhase, seconds: float) -> tuple[dict[str, Any], dict[str, float]]:
     """Return a phase's statistics for an iteration's line, and its scalars, under Dopamine's names."""
     name, tag, episodes = phase.name.lower(), phase.name.capitalize(), played.episodes
     scores, rate = [episode.score for episode in episodes], frames_of(played) / seconds

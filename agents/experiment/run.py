@@ -15,7 +15,7 @@ from async_wrappers.agents.experiment.metrics import EpisodeTable, Metrics
 from async_wrappers.agents.experiment.progress import PhasesShown, WallClock
 from async_wrappers.agents.hyperparameters import must
 from async_wrappers.agents.needs_and_offers import bound, refuse
-from async_wrappers.agents.play.play import Due, Phase, PhaseCounts, encounter_of
+from async_wrappers.agents.play.play import Interruption, Phase, PhaseCounts, encounter_of
 from async_wrappers.agents.play.run_settings import Runner
 from async_wrappers.agents.timing import duration
 from async_wrappers.files import path_of
@@ -82,9 +82,15 @@ class Run:
         self.clock, self.ending = WallClock(), Ending()
         self.start_iteration, self.writes, self.history = 0, False, list[dict[str, Any]]()
 
-    def due(self) -> Due:
+    def due(self) -> Interruption:
         """Return why the running phase of training is to end now."""
-        return Due.END if self.ending.asked else Due.CHECKPOINT if self.saved.is_late() else Due.NOTHING
+        return (
+            Interruption.END
+            if self.ending.asked
+            else Interruption.CHECKPOINT
+            if self.saved.is_late()
+            else Interruption.NOTHING
+        )
 
 
 # When a run writes checkpoints, and under which numbers.

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 
-class VTrace(NamedTuple):
+class VTraceTerms(NamedTuple):
     """What `vtrace` returns.
 
     Attributes:
@@ -47,7 +47,7 @@ def vtrace(
     clip_rho: float = 1.0,
     clip_c: float = 1.0,
     clip_pg_rho: float | None = None,
-) -> VTrace:
+) -> VTraceTerms:
     """V-trace targets and advantages (Espeholt et al. 2018, equation 1, remark 1, and section 4.2).
 
         rho_s = min(rho-bar, pi(a_s | x_s) / mu(a_s | x_s)),  c_s = lambda min(c-bar, pi(a_s | x_s) / mu(a_s | x_s))
@@ -91,7 +91,7 @@ def vtrace(
     targets = values + errors
     pg_rhos = mask * ratios.clamp(max=clip_rho if clip_pg_rho is None else clip_pg_rho)
     advantages = pg_rhos * (rewards + discounts * targets[1:] - values[:-1])
-    return VTrace(targets[:-1], advantages)
+    return VTraceTerms(targets[:-1], advantages)
 
 
 def log_prob(logits: Tensor, actions: Tensor) -> Tensor:

@@ -45,11 +45,10 @@ from async_wrappers.agents.networks.q_network import HEADS, TORSOS, DictTorso, H
 from async_wrappers.agents.networks.torsos import (
     Initializer,
     TorsoFactory,
-    as_float32,
-    check_observation,
     check_sizes,
     initialize,
     output_size,
+    read_observation,
 )
 from async_wrappers.agents.spaces.actions import Actions, DiscreteActions
 from async_wrappers.agents.spaces.schema import EFFECT, START, STATE, WHOLE_NUMBER, each_array, first_array
@@ -128,7 +127,7 @@ class SequenceNetwork(nn.Module):
         hidden: Units of each layer, followed by a ReLU, between what the core gives (with `skip` the torso's features
             too) and the head; None for one of 128 with a window, and for none without.
         fast: Makes the torso of a fast path from the shape of one observation, `[1, *shape]`; None for no fast path.
-            The observation is then a dict of ``"start"`` and ``"effect"`` (`agents.acting.past_frames`).
+            The observation is then a dict of ``"start"`` and ``"effect"`` (`agents.acting.frames_read`).
         fast_age: How old the observation is that it reads, in frames, when the action is due.
 
     Attributes:
@@ -249,9 +248,7 @@ class SequenceNetwork(nn.Module):
             features = torch.cat([features, chosen, reward], dim=1)
         fast = None
         if self.fast is not None:
-            newest = each_array(lambda tensor: tensor[:, :, -1:].flatten(0, 1), fresh)
-            check_observation(newest, self._fresh_shape, "fresh")
-            fast = self.fast(as_float32(newest))
+            fast = self.fast(read_observation(_newest_of(fresh), self._fresh_shape, "fresh"))
             features = torch.cat([features, fast], dim=1)
         windows = None
         if self.action_window is not None:
@@ -306,13 +303,19 @@ class SequenceNetwork(nn.Module):
 
     def encode(self, observation: Any) -> Tensor:
         """Map observations `[N, *observation_shape]` to the torso's features `[N, F]`."""
-        check_observation(observation, self.observation_shape)
-        features: Tensor = self.torso(as_float32(observation))
+        features: Tensor = self.torso(read_observation(observation, self.observation_shape))
         return features
 
     def initial_state(self, rows: int) -> Tensor:
         """Return the state that episodes begin with, zeros `[rows, state_size]`."""
         return torch.zeros((rows, self.state_size), device=next(self.parameters()).device)
+
+
+def _newest_of(stacks: Any) -> Any:
+    """Return the last observations [T * B, 1, *shape] of stacks [T, B, k, *shape]; of a dict of such by key."""
+    if isinstance(stacks, Tensor):
+        return stacks[:, :, -1:].flatten(0, 1)
+    return {key: _newest_of(inner) for key, inner in stacks.items()}
 
 
 _HIDDEN = (128,)  # units, where there is a window

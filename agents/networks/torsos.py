@@ -260,6 +260,15 @@ def as_float32(observation: Any) -> Any:
     raise TypeError(f"observation must be uint8 or floating point, got {observation.dtype}; convert it with .float()")
 
 
+def read_observation(observation: Any, observation_shape: Any, name: str = "observation") -> Any:
+    """Return a batch `as_float32`, after `check_observation`; most batches pass without a call of either."""
+    fits = type(observation) is Tensor and observation.shape[1:] == observation_shape
+    if fits and observation.dtype == torch.float32:
+        return observation
+    check_observation(observation, observation_shape, name)
+    return as_float32(observation)
+
+
 TorsoFactory = Callable[[tuple[int, ...]], nn.Module]
 
 HIDDEN_SIZE = 512  # features of a torso that reads images

@@ -14,7 +14,7 @@ import gin
 import gymnasium as gym
 from absl import logging
 
-from async_wrappers.agents.acting.past_frames import report_effect
+from async_wrappers.agents.acting.frames_read import report_effect
 from async_wrappers.agents.config.config import portable
 from async_wrappers.agents.demonstrations.demonstration import delay_layer
 from async_wrappers.agents.hyperparameters import factory, must, part, whole, with_gin_values
@@ -26,11 +26,11 @@ from async_wrappers.agents.play.play import (
     NOTHING_PLAYED,
     CheckpointRefused,
     DifferentExperiment,
-    Episode,
+    EpisodeResult,
     EpisodeRow,
     Length,
     Phase,
-    Played,
+    PlayedPhase,
     RunStopped,
 )
 from async_wrappers.agents.spec import Spec
@@ -269,17 +269,17 @@ class Live:
         finally:
             live.drop_states(directory, number)  # they are in the checkpoint
 
-    def train(self, length: Length) -> Played:
+    def train(self, length: Length) -> PlayedPhase:
         self._play_seconds = 0.0
         played = self._play_phase(Phase.TRAIN, length)
         if self.agent.lessons is not None:
             self.agent.lessons.note_decisions(played.actions)
         return played
 
-    def evaluate(self, length: Length) -> Played:
+    def evaluate(self, length: Length) -> PlayedPhase:
         return self._play_phase(Phase.EVAL, length)
 
-    def _play_phase(self, phase: Phase, length: Length) -> Played:
+    def _play_phase(self, phase: Phase, length: Length) -> PlayedPhase:
         run, counts, standing_at = self._run, self._run.counts, self._settings.standing_at
         began = run.clock.seconds
         notes_standing = standing_at is not None and phase == Phase.TRAIN
@@ -309,7 +309,7 @@ class Live:
             _note(run, report, phase, run.clock.seconds - began)
             return NOTHING_PLAYED._replace(whole=False)
         ended = report.episodes[:-1] if stopped else report.episodes  # the last one was cut
-        episodes = [Episode(episode.score, episode.frames, won=episode.won) for episode in ended]
+        episodes = [EpisodeResult(episode.score, episode.frames, won=episode.won) for episode in ended]
         ends = [began + episode.began / 1e9 for episode in report.episodes[1:]] + [run.clock.seconds]
         _write_rows(run, phase, ended, ends)
         counts.episodes[phase] += len(episodes)
@@ -327,13 +327,13 @@ class Live:
         fresh, ages = report.frames["fresh"], _ages(report)
         of_all = frames if stopped else None
         whole = not stopped or length.is_reached(frames, len(episodes))  # the last episode may outlast the phase
-        return Played(episodes, fresh, report.updates, report.phase_state, of_all, ages, times, whole)
+        return PlayedPhase(episodes, fresh, report.updates, report.phase_state, of_all, ages, times, whole)
 
     def _shown_in(self) -> dict[str, Path]:
         """Return where the runner shows what it plays, if it can: a runner of the user's may not."""
         return {"shown_in": self._run.base_dir / SHOWN} if "shown_in" in _offers(self.live) else {}
 
-    def statistics(self, phase: Phase, played: Played, seconds: float) -> tuple[dict[str, Any], dict[str, float]]:
+    def statistics(self, phase: Phase, played: PlayedPhase, seconds: float) -> tuple[dict[str, Any], dict[str, float]]:
         """The scalars of a phase are those of its timing report, which are written already."""
         return {}, {}
 
@@ -391,7 +391,7 @@ class Live:
     def facts(self) -> dict[str, str]:
         return {"delay": self._delay}
 
-    def final(self, episodes: int, newest: Callable[[], Mapping[str, Any]]) -> list[Episode]:
+    def final(self, episodes: int, newest: Callable[[], Mapping[str, Any]]) -> list[EpisodeResult]:
         """Play evaluation episodes live.
 
         Raises:
@@ -411,7 +411,7 @@ class Live:
             )
         if report.stopped is not None:
             raise RunStopped(_why_stopped(report, Phase.FINAL))
-        return [Episode(episode.score, episode.frames, won=episode.won) for episode in report.episodes]
+        return [EpisodeResult(episode.score, episode.frames, won=episode.won) for episode in report.episodes]
 
 
 def _offers(runner: Any) -> frozenset[str]:

@@ -21,7 +21,7 @@ class Phase(IntEnum):
     FINAL = 2
 
 
-class Episode(NamedTuple):
+class EpisodeResult(NamedTuple):
     """The result of an episode; where the agent's episodes are lives of a game, that of the whole game.
 
     Attributes:
@@ -111,7 +111,7 @@ def is_game_over(info: Mapping[str, Any]) -> bool:
     return bool(info.get("game_over", True))
 
 
-class Due(IntEnum):
+class Interruption(IntEnum):
     """Why a phase of training ends before its length is reached."""
 
     NOTHING = 0
@@ -129,7 +129,7 @@ class Length(NamedTuple):
         """Return whether a phase with so many frames and episodes is over."""
         return frames >= self.frames if self.episodes is None else episodes >= self.episodes
 
-    def after(self, played: Played) -> Length:
+    def after(self, played: PlayedPhase) -> Length:
         """Return what is left of it."""
         frames = self.frames - frames_of(played)
         return Length(frames, None if self.episodes is None else self.episodes - len(played.episodes))
@@ -141,7 +141,7 @@ def checksum(value: Any, before: int) -> int:
     return crc32(value.tobytes() if is_plain else pickle.dumps(value), before)
 
 
-class Played(NamedTuple):
+class PlayedPhase(NamedTuple):
     """A phase, or a part of one: its episodes, the agent's actions that took effect, updates, and the next encounter.
 
     `frames` are the frames stepped, where they differ from those of the finished episodes. `timing` are figures of a
@@ -149,7 +149,7 @@ class Played(NamedTuple):
     `whole` says whether the phase is over.
     """
 
-    episodes: list[Episode]
+    episodes: list[EpisodeResult]
     actions: int
     updates: int
     encounter: int | None = None
@@ -158,7 +158,7 @@ class Played(NamedTuple):
     times: Mapping[str, float] = {}  # never changed
     whole: bool = True
 
-    def and_then(self, later: Played) -> Played:
+    def and_then(self, later: PlayedPhase) -> PlayedPhase:
         """Return this part and the next one as one."""
         own = self.frames is later.frames is None
         return later._replace(
@@ -176,15 +176,15 @@ class Played(NamedTuple):
         return {**self._asdict(), "episodes": [[*episode] for episode in self.episodes]}
 
     @classmethod
-    def of_plain(cls, plain: Mapping[str, Any]) -> Played:
+    def of_plain(cls, plain: Mapping[str, Any]) -> PlayedPhase:
         """Return what `plain` returned it of."""
-        return cls(**{**plain, "episodes": [Episode(*each) for each in plain["episodes"]]})
+        return cls(**{**plain, "episodes": [EpisodeResult(*each) for each in plain["episodes"]]})
 
 
-NOTHING_PLAYED = Played([], 0, 0)
+NOTHING_PLAYED = PlayedPhase([], 0, 0)
 
 
-def frames_of(played: Played) -> int:
+def frames_of(played: PlayedPhase) -> int:
     """Return the frames of a phase."""
     return sum(episode.frames for episode in played.episodes) if played.frames is None else played.frames
 

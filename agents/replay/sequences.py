@@ -80,7 +80,7 @@ from async_wrappers.agents.spaces.schema import (
     Arrays,
     Column,
     TransitionSchema,
-    each_array,
+    batch_of_one,
 )
 
 SEQUENCES_OF_A_PIECE = 64  # that go to or come from a file at a time, which bounds the memory that a load needs
@@ -214,12 +214,12 @@ class Assembly:
         ended = transition["terminal"] or transition["truncated"]
         block: dict[str, Any] = {name: np.asarray(transition[name])[None] for name in _NUMBERS}
         block["env_ids"] = np.array([env_id])
-        block["observation"] = each_array(lambda array: np.asarray(array)[None], transition["observation"])
+        block["observation"] = batch_of_one(transition["observation"])
         block["final"] = {env_id: transition["next_observation"]} if ended else {}
         for name in self._of_chunks:
             block[name] = np.asarray(transition.get(name, True))[None]
         if "extras" in transition:
-            block["extras"] = each_array(lambda array: np.asarray(array)[None], transition["extras"])
+            block["extras"] = batch_of_one(transition["extras"])
         self.extend(block)
 
     def extend(self, block: Mapping[str, Any]) -> None:

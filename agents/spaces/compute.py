@@ -112,6 +112,10 @@ class Compute:
             return _channels_last(tensor)
         return tensor
 
+    def tensors(self, *arrays: npt.NDArray[Any]) -> list[Tensor]:
+        """Return each of several batches as `tensor` does."""
+        return list(map(self.tensor, arrays))
+
     def fetch(self, tensor: Tensor) -> Callable[[], npt.NDArray[Any]]:
         """Begin to copy a tensor to the host; return a function that waits for the copy and returns it as an array."""
         if self.torch_device.type == "cpu":

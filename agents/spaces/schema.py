@@ -48,7 +48,7 @@ VERSION = "version"  # the number of updates of the policy's weights
 TORSO_VERSION = "torso_version"  # that of its torso's weights, which under delay are older than its core's
 VALUE, MAX_VALUE = "value", "max_value"  # the policy's value of the chosen action, and the largest value
 
-# Parts of an observation, where a learner reads the one on which an action landed too (`acting.past_frames`).
+# Parts of an observation, where a learner reads the one on which an action landed too (`acting.frames_read`).
 START, EFFECT = "start", "effect"
 
 
@@ -354,9 +354,11 @@ def _read_each(read: Callable[[Any], Any], parts: Mapping[str, Any]) -> dict[str
     return {name: read(part) for name, part in parts.items()}
 
 
-def batch_of_one(observation: Any) -> Any:
-    """Return an observation or a stack [...] as a batch [1, ...]; not a copy."""
-    return each_array(lambda array: array[None], observation)
+def batch_of_one(arrays: Any) -> Any:
+    """Return an observation, a stack or extras, arrays or numbers [...], as a batch [1, ...]; arrays are not copied."""
+    if isinstance(arrays, Mapping):
+        return {key: batch_of_one(inner) for key, inner in arrays.items()}
+    return np.asarray(arrays)[None]
 
 
 def are_equal(one: Any, other: Any) -> bool:

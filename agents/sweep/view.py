@@ -78,7 +78,7 @@ class Score:
 
 
 @dataclass(frozen=True)
-class Panel:
+class SweepPanel:
     """Curves of one panel, by name, and its baselines by name, which are the same along the axis."""
 
     title: str
@@ -186,7 +186,7 @@ class View:
     frame_rate: float | None = None
 
     @cached_property
-    def panels(self) -> list[Panel]:
+    def panels(self) -> list[SweepPanel]:
         """The panels, each with its curves, in the order of the grid."""
         scores: dict[tuple[str, str, float], list[Row]] = defaultdict(list)
         levels: dict[tuple[str, str], list[float]] = defaultdict(list)
@@ -201,7 +201,7 @@ class View:
                     scores[title, name, row[self.x]].append(row)
             elif row["metric"] in LEVELS and self.metric == "final_return" and not played_baselines:
                 levels[title, LEVELS[row["metric"]]].append(row["value"])
-        panels = {title: Panel(title, {}, {}) for title, _, _ in scores}
+        panels = {title: SweepPanel(title, {}, {}) for title, _, _ in scores}
         for (title, name, x), rows in scores.items():
             values, trials = [row["value"] for row in rows], [row["trial"] for row in rows]
             score = Score(x, tuple(values), *summary(values, self.statistic), tuple(trials))

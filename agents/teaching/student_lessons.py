@@ -58,7 +58,7 @@ class StudentsGuide:
     Attributes:
         guides: As given.
         teacher: Set by `set_teacher`; None in evaluation.
-        shown: Whether many environments show what the teacher reads (`agents.acting.past_frames`); elsewhere it reads
+        shown: Whether many environments show what the teacher reads (`agents.acting.frames_read`); elsewhere it reads
             what the student reads.
     """
 
@@ -302,7 +302,7 @@ class StudentsLessons:
         self.teacher_replay.observe({**transition, "action": transition["action"] - self.student.first_action})
 
     def extend(self, block: Mapping[str, Any]) -> None:
-        """Take transitions of many environments; see `async_wrappers.agents.play.many.actor.Receiver`."""
+        """Take transitions of many environments; see `async_wrappers.agents.play.actor.Receiver`."""
         if not self.collects:
             self._learner.extend(block)
             return

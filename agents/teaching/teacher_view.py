@@ -9,7 +9,7 @@ read the actions in flight too. Their environments, as chains of wrappers, have 
 
 `TeacherView` stands around the common part in the student's chain. It shows each frame to the teacher's own wrappers
 too, and puts the stack of observations that the teacher would read into ``info["teacher_observation"]``. So a delay
-passes it on with the observation of the same frame (`agents.acting.past_frames`).
+passes it on with the observation of the same frame (`agents.acting.frames_read`).
 
 Requiring equal observations would exclude the main case: a teacher without delay, and a student that observes its
 actions in flight.
@@ -28,7 +28,7 @@ import numpy as np
 from gymnasium.vector.utils import batch_space
 from gymnasium.wrappers import NormalizeReward
 
-from async_wrappers.agents.acting.past_frames import VIEW
+from async_wrappers.agents.acting.frames_read import VIEW
 from async_wrappers.agents.demonstrations.demonstration import delay_layer
 from async_wrappers.agents.play.turns.turn_based import frames_per_decision
 from async_wrappers.agents.spaces.actions import discrete_actions
@@ -142,7 +142,7 @@ class TeacherView(gym.Wrapper[Any, Any, Any, Any]):
         self, env: Environment, teacher: Spec, own: Sequence[Callable[[Environment], Environment]] = ()
     ) -> None:
         super().__init__(env)
-        self._shown = shown = _Shown(env)
+        self._shown = shown = _RepeatedResult(env)
         self._frames: Environment = shown
         for wrap in own:
             self._frames = wrap(self._frames)
@@ -174,7 +174,7 @@ class TeacherView(gym.Wrapper[Any, Any, Any, Any]):
         return {**info, VIEW: batch_of_one(stacked(self._stack))}
 
 
-class _Shown(gym.Wrapper[Any, Any, Any, Any]):
+class _RepeatedResult(gym.Wrapper[Any, Any, Any, Any]):
     """Repeats the last result of another environment, and has its attributes."""
 
     last: tuple[Any, Any, bool, bool, dict[str, Any]]

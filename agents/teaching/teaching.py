@@ -20,7 +20,7 @@ from async_wrappers.agents.experiment.run import Run
 from async_wrappers.agents.hyperparameters import choice, factory, flag, must, number, part, text, whole
 from async_wrappers.agents.needs_and_offers import bound, refuse
 from async_wrappers.agents.play.lessons import Lesson
-from async_wrappers.agents.play.play import Length, Phase, Played, encounter_of
+from async_wrappers.agents.play.play import Length, Phase, PlayedPhase, encounter_of
 from async_wrappers.agents.teaching.dopamine.dopamine import DopamineTeacher, is_dopamine
 from async_wrappers.agents.teaching.student import Student, seed_of
 from async_wrappers.agents.teaching.student_lessons import StudentsLessons
@@ -263,7 +263,7 @@ class Reincarnation:
         random, teacher = self.scores["random"], self.scores["teacher"]
         return float((score - random) / max(teacher - random, 1e-8))
 
-    def train(self, length: Length) -> Played:
+    def train(self, length: Length) -> PlayedPhase:
         """Play a training phase, or make the updates of an offline one."""
         if self._kind is not TeachingPhase.OFFLINE:
             return self._run.play.train(length)
@@ -279,7 +279,7 @@ class Reincarnation:
         if whole := self._offline >= steps:
             self._offline = 0
         made, encounter = agent.updates - updates, encounter_of(run.environment)
-        return Played([], 0, made, encounter, frames=0, times=agent.times.take(), whole=whole)
+        return PlayedPhase([], 0, made, encounter, frames=0, times=agent.times.take(), whole=whole)
 
     def statistics(self, phase: Phase, line: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, float]]:
         """Return the kind of iteration and the teacher's weight, which follows an evaluation's normalised score."""

@@ -104,7 +104,7 @@ def export(agent: Any, output: Path, real: Sequence[Any] = (), observations: int
 # The graphs, as modules.
 
 
-class _Graph(nn.Module):
+class _NamedGraph(nn.Module):
     """One graph: named inputs, all with a batch as their first axis, and named outputs.
 
     Args:
@@ -140,7 +140,7 @@ class _Graph(nn.Module):
         return (self.greedy(outputs[0]), *outputs) if isinstance(outputs, tuple) else (self.greedy(outputs), outputs)
 
 
-class _Values(_Graph):
+class _Values(_NamedGraph):
     """Observations to actions and Q-values."""
 
     def __init__(self, agent: Any) -> None:
@@ -154,13 +154,13 @@ class _Values(_Graph):
         return self.named(self._spec.values(self.network, read, None))
 
 
-class _Sequence(_Graph):
+class _Sequence(_NamedGraph):
     """Base class of the graphs of a network over sequences."""
 
     def __init__(self, agent: Any) -> None:
         super().__init__(agent)
         self.fast_age: int | None = getattr(self.network, "fast_age", None)
-        read = self.read(_Graph.example(self, agent.spec.reader.blank_stacks(), None))
+        read = self.read(_NamedGraph.example(self, agent.spec.reader.blank_stacks(), None))
         given = self.network(*self._blank(1, read if self.fast_age is None else {START: read, EFFECT: read}))
         self.output_names = ["action", *(("logits", "value") if isinstance(given[0], tuple) else ("q_values",))]
 
@@ -179,7 +179,7 @@ class _Memoryless(_Sequence):
         return self.named(_first_row(outputs))
 
 
-class _Encode(_Graph):
+class _Encode(_NamedGraph):
     """The slow half: observations to features."""
 
     def __init__(self, agent: Any) -> None:
@@ -236,7 +236,7 @@ def _first_row(outputs: Any) -> Any:
     return tuple(each[0] for each in outputs) if isinstance(outputs, tuple) else outputs[0]
 
 
-def _graphs(agent: Any) -> dict[str, _Graph]:
+def _graphs(agent: Any) -> dict[str, _NamedGraph]:
     """Return the graphs of an agent, by kind.
 
     Raises:
@@ -277,7 +277,7 @@ def _graphs(agent: Any) -> dict[str, _Graph]:
 # The files.
 
 
-def _to_onnx(graph: _Graph, example: tuple[Tensor, ...]) -> Any:
+def _to_onnx(graph: _NamedGraph, example: tuple[Tensor, ...]) -> Any:
     """Return the model of a graph, whose batch may have any size.
 
     Raises:
@@ -360,7 +360,7 @@ def _random_stack(space: gym.Space[Any], size: int, rng: np.random.Generator) ->
 
 
 def _compare(
-    graph: _Graph, text: bytes, example: tuple[Tensor, ...], given_by_agent: tuple[Tensor, ...]
+    graph: _NamedGraph, text: bytes, example: tuple[Tensor, ...], given_by_agent: tuple[Tensor, ...]
 ) -> tuple[int, float, tuple[Tensor, ...]]:
     """Return the ties, the largest difference, and the agent's outputs.
 

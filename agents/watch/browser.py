@@ -193,7 +193,7 @@ class _Quiet(WSGIRequestHandler):
         """Print nothing; a browser that goes away is no error."""
 
 
-class Server:
+class PageServer:
     """Serves the page.
 
     Args:

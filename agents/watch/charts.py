@@ -13,7 +13,7 @@ from typing import Any
 from markupsafe import Markup
 
 from async_wrappers.agents.watch.curves import Panel
-from async_wrappers.agents.watch.last_shown import Live
+from async_wrappers.agents.watch.last_shown import LiveSnapshot
 
 COLOURS = 8
 _WIDTH, _HEIGHT, _LEFT, _BOTTOM, _TOP, _RIGHT = 360, 170, 44, 22, 8, 8
@@ -77,7 +77,7 @@ def chart(panel: Panel, small: bool = False) -> Markup:
     return _svg(height, panel.title, parts, width)
 
 
-def time_line(live: Live) -> Markup:
+def time_line(live: LiveSnapshot) -> Markup:
     """Return the last second: a row for each worker, filled where its action was applied, and one for the frames."""
     workers = sorted({worker for worker, *_ in live.inferences})
     shown = {worker: row for row, worker in enumerate(workers[:_MOST_ROWS])}

@@ -22,7 +22,7 @@ _MANY = 200  # scores whose mean is as good as normal, so that no resampling is 
 _ELSEWHERE = ("Train/", "Eval/", "Time/", "Vector/", "TrainTiming/", "EvalTiming/", "Pretraining/")
 
 
-class Point(NamedTuple):
+class CurvePoint(NamedTuple):
     """A point of a curve, with the bounds of its 95 % interval; the value itself where there is one score alone."""
 
     x: float
@@ -36,7 +36,7 @@ class Curve:
     """A curve; its name is empty where its panel has no other."""
 
     name: str
-    points: Sequence[Point]
+    points: Sequence[CurvePoint]
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ def _of_one(run: WatchedRun, metric: str) -> Panel:
     points = []
     for line in _thinned(lines, _MOST_POINTS):
         low, high = _interval(line[f"{phase}_episode_returns"])
-        points.append(Point(line["frames"], line[metric], low, high))
+        points.append(CurvePoint(line["frames"], line[metric], low, high))
     played = [(each.frames, each.score) for each in run.episodes if each.phase == phase and each.score is not None]
     note = "mean of an iteration, band: 95 % interval over its episodes, dots: episodes"
     return Panel(IN_WORDS[metric], [Curve("", points)] if points else [], _thinned(played, _MOST_DOTS), note)
@@ -94,7 +94,7 @@ def _of_kinds(title: str, kinds: Mapping[str, Sequence[RecordedRun]], metric: st
     for name, group in kinds.items():
         most = max(most, len(group))
         found = together(series_of(run, metric) for run in group)
-        points = [Point(x, *_summary(tuple(values))) for x, values in _thinned(found, _MOST_POINTS)]
+        points = [CurvePoint(x, *_summary(tuple(values))) for x, values in _thinned(found, _MOST_POINTS)]
         curves.append(Curve(name, points))
     note = f"mean of up to {most} runs, bands: 95 % interval over runs" if most > 1 else "a run for each curve"
     return Panel(title, curves, note=note)
@@ -148,8 +148,8 @@ def times_of(run: WatchedRun) -> dict[str, float]:
     return times
 
 
-def _plain(series: Series) -> list[Point]:
-    return [Point(x, value, value, value) for x, value in _thinned(series, _MOST_POINTS)]
+def _plain(series: Series) -> list[CurvePoint]:
+    return [CurvePoint(x, value, value, value) for x, value in _thinned(series, _MOST_POINTS)]
 
 
 def _thinned(values: Sequence[Any], most: int) -> list[Any]:

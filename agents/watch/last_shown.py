@@ -35,7 +35,7 @@ _COLOURS = ("0072B2", "D55E00", "009E73", "E69F00", "CC79A7", "56B4E9", "F0E442"
 
 
 @dataclass(frozen=True)
-class Live:
+class LiveSnapshot:
     """A snapshot of a live run's phase.
 
     Attributes:
@@ -123,12 +123,12 @@ _NOW = record(
 _REMEDY, _ANEW = "the run's next phase writes it anew", "the run writes it anew"
 
 
-def read_live(folder: Folder) -> Live | None:
+def read_live(folder: Folder) -> LiveSnapshot | None:
     """Return a run's newest snapshot; None where it is not live, or has shown nothing yet."""
     for place in PLACES:
         if (found := folder.parsed(place, json_of(_NOW), None, _REMEDY)) is not None:
             shown = {name: found[name] for name in ("over", "recent", "episodes", "history")}
-            return Live(age=max(time.time() - found["unix"], 0.0), facts=found, **shown, **found["line"])
+            return LiveSnapshot(age=max(time.time() - found["unix"], 0.0), facts=found, **shown, **found["line"])
     return None
 
 

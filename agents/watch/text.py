@@ -17,7 +17,7 @@ from async_wrappers.agents.timing import duration
 from async_wrappers.agents.watch.charts import short
 from async_wrappers.agents.watch.checked_values import clean
 from async_wrappers.agents.watch.curves import Panel, panels_of, rates_of, scalars_of, times_of
-from async_wrappers.agents.watch.last_shown import Live
+from async_wrappers.agents.watch.last_shown import LiveSnapshot
 from async_wrappers.agents.watch.machine_load import Processes
 from async_wrappers.agents.watch.recording import RecordingNow
 from async_wrappers.agents.watch.watched_run import RUNNING, WatchedRun
@@ -138,7 +138,7 @@ def _part(value: float | None, form: str) -> str:
     return "-" if value is None else format(value, form)
 
 
-def _live(now: Live) -> RenderableType:
+def _live(now: LiveSnapshot) -> RenderableType:
     recent, facts = now.recent, now.facts
     state = "the phase has ended" if now.over else f"no frame for {duration(now.age)}" if now.age > 5 else "live"
     words = [

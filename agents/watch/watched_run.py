@@ -32,7 +32,7 @@ from async_wrappers.agents.watch.checked_values import (
     text,
     truth,
 )
-from async_wrappers.agents.watch.last_shown import PLACES, Live, picture_in, read_live
+from async_wrappers.agents.watch.last_shown import PLACES, LiveSnapshot, picture_in, read_live
 from async_wrappers.agents.watch.reading import Folder, json_of
 from async_wrappers.agents.watch.scalars import Series, read_scalars
 
@@ -58,7 +58,7 @@ class EpisodeNow(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Progress:
+class RunProgress:
     """How far a run is.
 
     Attributes:
@@ -97,7 +97,7 @@ class Video(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Host:
+class HostBlocks:
     """Blocks that came from a host, of the newest ones: how many, how many were learnt from, version of the weights."""
 
     name: str
@@ -132,15 +132,15 @@ class WatchedRun:
     folder: Folder
     state: str
     recorded: RecordedRun
-    progress: Progress
+    progress: RunProgress
     episodes: Sequence[EpisodeNow]
     scalars: Mapping[str, Series]
     evaluations: Sequence[Evaluation]
     report: Sequence[Evaluation]
-    live: Live | None
+    live: LiveSnapshot | None
     picture: str | None
     video: Video | None
-    hosts: Sequence[Host]
+    hosts: Sequence[HostBlocks]
     log: Sequence[str]
     changed: float | None
     holder: int | None
@@ -196,7 +196,10 @@ def read_run(folder: Folder) -> WatchedRun:
     folder.begin()
     facts = folder.parsed("metrics/run.json", json_of(_FACTS), dict[str, str](), "remove it")
     bindings = folder.parsed("config.gin", _bindings, dict[str, str](), "bring back the file that the run wrote")
-    lines, kept = iterations_of(folder), folder.appended(EPISODES, _Rows, "remove the lines that are no rows").rows
+    lines, kept = (
+        iterations_of(folder),
+        folder.appended(EPISODES, _EpisodeRows, "remove the lines that are no rows").rows,
+    )
     report = folder.parsed(
         "report.json", _report, list[Evaluation](), "remove it, and let the run go on: it writes another one"
     )
@@ -250,7 +253,7 @@ def _bindings(data: bytes) -> dict[str, str]:
     return {clean(key): clean(value) for key, value in bindings_in(data).items()}
 
 
-class _Rows:
+class _EpisodeRows:
     """The rows of ``episodes.csv`` so far."""
 
     def __init__(self) -> None:
@@ -305,7 +308,7 @@ def _blocks(data: bytes) -> list[dict[str, Any]]:
     return [json_of(_BLOCK)(line) for line in data[: data.rfind(b"\n") + 1].splitlines()]
 
 
-def _hosts(folder: Folder) -> list[Host]:
+def _hosts(folder: Folder) -> list[HostBlocks]:
     counts: Counter[str] = Counter()
     learnt: Counter[str] = Counter()
     versions: dict[str, int] = {}
@@ -315,7 +318,7 @@ def _hosts(folder: Folder) -> list[Host]:
             counts[host] += 1
             learnt[host] += block.get("learnt", True)
             versions[host] = max(versions.get(host, 0), block.get("version", 0))
-    return [Host(host, counts[host], learnt[host], versions[host]) for host in sorted(counts)[:_MOST_HOSTS]]
+    return [HostBlocks(host, counts[host], learnt[host], versions[host]) for host in sorted(counts)[:_MOST_HOSTS]]
 
 
 def _video(folder: Folder) -> Video | None:
@@ -337,8 +340,11 @@ def _seconds_since(folder: Folder) -> float | None:
 
 
 def _progress(
-    facts: Mapping[str, str], lines: Sequence[Mapping[str, Any]], episodes: Sequence[EpisodeNow], live: Live | None
-) -> Progress:
+    facts: Mapping[str, str],
+    lines: Sequence[Mapping[str, Any]],
+    episodes: Sequence[EpisodeNow],
+    live: LiveSnapshot | None,
+) -> RunProgress:
     planned = re.match(r"(\d+), each of ([\d,]{1,18}) training frames", facts.get("iterations", ""))
     counted = re.match(r"\d{1,18}", facts.get("iterations", ""))
     iterations = int(counted[0]) if counted else 0
@@ -355,7 +361,7 @@ def _progress(
     if share and share < 1 and seconds:
         done = len(lines) + (within if trained else 0.0)
         left = seconds / done * (iterations - done) if done else None
-    return Progress(len(lines), iterations, share, frames, seconds, _pace(trained), left)
+    return RunProgress(len(lines), iterations, share, frames, seconds, _pace(trained), left)
 
 
 def _pace(trained: Sequence[EpisodeNow]) -> float | None:

@@ -37,7 +37,7 @@ from async_wrappers.extras import extra
 from async_wrappers.files import path_of, write_figure, write_text_atomically
 from async_wrappers.latency.batches import BatchLatency, LinearBatches, MeasuredBatches
 from async_wrappers.schedule.frames import FrameClock
-from async_wrappers.schedule.served import Decisions, ServedSchedule
+from async_wrappers.schedule.served import ServedDecisions, ServedSchedule
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -274,7 +274,7 @@ def most_by_simulation(
     share: float = IN_TIME,
     seed: int = 0,
     **settings: Any,
-) -> Decisions | None:
+) -> ServedDecisions | None:
     """Return the simulation of the most environments with that share of actions in time; None if one has less.
 
     The search goes out from the line's closed form, in steps that double, and then halves what is left: it takes the
@@ -289,7 +289,7 @@ def most_by_simulation(
         **settings: Others of `ServedSchedule`.
     """
 
-    def served(environments: int) -> Decisions | None:
+    def served(environments: int) -> ServedDecisions | None:
         found = _played(latency, environments, fps, playout, seed=seed, **settings)
         return found if found.in_time >= share else None
 
@@ -314,7 +314,7 @@ def most_by_simulation(
 
 def _played(
     latency: BatchLatency, environments: int, fps: Any, playout: int, *, every: int = 1, **settings: Any
-) -> Decisions:
+) -> ServedDecisions:
     """Return the simulation of so many environments, without its first frames."""
     environments = whole("environments", environments, 1, _MOST)
     counted = min(_OBSERVATIONS, max(_LEAST, _DECISIONS // environments)) * every
@@ -323,7 +323,7 @@ def _played(
     return schedule.play(first + counted + playout, first)
 
 
-def _service(played: Decisions, fps: float, accelerators: int, price: float | None) -> Service:
+def _service(played: ServedDecisions, fps: float, accelerators: int, price: float | None) -> Service:
     """Return the figures of a simulation."""
     delays = played.delays
     return Service(

@@ -126,7 +126,7 @@ def probe_delay(
     return _result(found, max_frames, None)
 
 
-class _Shown(NamedTuple):
+class _FrameResult(NamedTuple):
     """The result of ``reset`` or of a frame's step; after ``reset`` there is no reward."""
 
     observation: Any
@@ -217,18 +217,18 @@ def _probe_episode(
                 break
 
 
-def _play(fresh: _Opener, seed: int, actions: Sequence[Any]) -> Generator[_Shown]:
+def _play(fresh: _Opener, seed: int, actions: Sequence[Any]) -> Generator[_FrameResult]:
     """Play the episode of these actions, and yield its results: after the reset, and after each step."""
     with fresh() as env:
-        yield _Shown(begun(env, seed=seed)[0])
+        yield _FrameResult(begun(env, seed=seed)[0])
         for action in actions:
             observation, reward, terminated, truncated, _ = stepped(env, deepcopy(action))
-            yield _Shown(observation, reward, (bool(terminated), bool(truncated)))
+            yield _FrameResult(observation, reward, (bool(terminated), bool(truncated)))
             if terminated or truncated:
                 return
 
 
-def _compare(fresh: _Opener, seed: int, actions: Sequence[Any], base: Sequence[_Shown], changed: int) -> _Trial:
+def _compare(fresh: _Opener, seed: int, actions: Sequence[Any], base: Sequence[_FrameResult], changed: int) -> _Trial:
     """Play the twin of `base` until it is known where observations and rewards part; lags count from `changed`."""
     observation_lag = reward_lag = end_lag = None
     with closing(_play(fresh, seed, actions)) as twin:

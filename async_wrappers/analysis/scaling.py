@@ -27,7 +27,7 @@ GAME_BOY_FPS = 59.7275  # frames per second, of the published live experiments
 
 
 @dataclass(frozen=True)
-class Need:
+class WorkersNeeded:
     """The workers that one latency needs.
 
     Attributes:
@@ -61,7 +61,7 @@ class Network:
 
 
 @dataclass(frozen=True)
-class Processes:
+class ProcessesNeeded:
     """Workers and learners that a network needs.
 
     Attributes:
@@ -71,7 +71,7 @@ class Processes:
     """
 
     network: Network
-    need: Need
+    need: WorkersNeeded
     learners: int | None
 
 
@@ -102,7 +102,7 @@ PUBLISHED_LIVE = {"1m": (7, 1), "10m": (12, 3), "100m": (72, 33)}
 
 def workers_against_latency(
     latencies_s: Iterable[float], fps: Any = 60, *, cv: float = 0.2, seconds: float = 600, seed: int = 0
-) -> list[Need]:
+) -> list[WorkersNeeded]:
     """Return how many workers are enough over a range of log-normal latencies.
 
     Args:
@@ -120,7 +120,7 @@ def workers_against_latency(
     for latency_s in latencies_s:
         world = Forecaster(LogNormal(latency_s, cv), fps, seconds, seed)
         playout, enough = world.enough()
-        needs.append(Need(latency_s, world.mean_rule, playout, enough))
+        needs.append(WorkersNeeded(latency_s, world.mean_rule, playout, enough))
     return needs
 
 
@@ -131,7 +131,7 @@ def processes_needed(
     cv: float = 0.2,
     seconds: float = 600,
     seed: int = 0,
-) -> list[Processes]:
+) -> list[ProcessesNeeded]:
     """Return how many workers and learners networks need for an action, and for an update, on each frame.
 
     Args:
@@ -150,7 +150,7 @@ def processes_needed(
         return None if network.update_s is None else max(1, clock.frame_at(nanoseconds(network.update_s)))
 
     needs = workers_against_latency([network.latency_s for network in networks], fps, cv=cv, seconds=seconds, seed=seed)
-    return [Processes(network, need, learners(network)) for network, need in zip(networks, needs, strict=True)]
+    return [ProcessesNeeded(network, need, learners(network)) for network, need in zip(networks, needs, strict=True)]
 
 
 def read_networks(path: str | Path) -> list[Network]:
@@ -193,7 +193,7 @@ _LEARNERS: dict[str, Any] = {"color": "#009E73", "linestyle": "-.", "marker": "D
 _RAN: dict[str, Any] = {"linestyle": "none", "markerfacecolor": "white", "markersize": 10, "markeredgewidth": 1.5}
 
 
-def scaling_picture(found: Sequence[Processes], title: str = "") -> Figure:
+def scaling_picture(found: Sequence[ProcessesNeeded], title: str = "") -> Figure:
     """Draw workers and learners against parameters, and as open markers those of the published live runs.
 
     Needs matplotlib.

@@ -44,7 +44,7 @@ _times_of = itemgetter(*TIMES)
 
 
 @dataclass
-class Board:
+class StepResults:
     """The action of each environment and the results of its step, in shared memory where processes write them."""
 
     actions: Any  # [N, ...]
@@ -62,7 +62,7 @@ class Board:
     sent_mask: NDArray[np.bool_]  # [N]
 
     @classmethod
-    def sized(cls, block: Block, of: Spaces, n: int) -> Board:
+    def sized(cls, block: Block, of: Spaces, n: int) -> StepResults:
         """Size a block, and return its arrays."""
         size = 0
 
@@ -75,7 +75,7 @@ class Board:
         return cls.of(block, of, n)
 
     @classmethod
-    def of(cls, block: Block, of: Spaces, n: int) -> Board:
+    def of(cls, block: Block, of: Spaces, n: int) -> StepResults:
         """Return the arrays of a sized block."""
         offset = 0
 
@@ -88,7 +88,7 @@ class Board:
         return cls._made(placed, of, n)
 
     @classmethod
-    def plain(cls, of: Spaces, n: int) -> Board:
+    def plain(cls, of: Spaces, n: int) -> StepResults:
         """Return arrays of this process alone."""
         return cls._made(lambda dtype, shape: np.zeros(shape, dtype), of, n)
 
@@ -104,7 +104,7 @@ class Board:
         return {"realtime": {**times, "applied": times["applied"].astype(bool), **of_chunks, **sent}}
 
     @classmethod
-    def _made(cls, array: Callable[..., Any], of: Spaces, n: int) -> Board:
+    def _made(cls, array: Callable[..., Any], of: Spaces, n: int) -> StepResults:
         observations, actions = of
         return cls(
             actions=arrays_of(actions, n, array),
@@ -146,7 +146,7 @@ def run(payload: bytes, share: range, n: int, block: Block, turn: socket.socket,
             parent.send(("spaces", *environments.spaces))
             if (spaces := parent.recv()) is None:
                 return
-            environments.use(Board.of(block, spaces, n))
+            environments.use(StepResults.of(block, spaces, n))
             while what := turn.recv(1):
                 infos: dict[int, Any] = {}
                 if what in STEP:
@@ -197,7 +197,7 @@ class Environments:
         """The spaces of a single environment."""
         return self._envs[0].observation_space, self._envs[0].action_space
 
-    def use(self, board: Board) -> None:
+    def use(self, board: StepResults) -> None:
         """Take the shared memory into use."""
         mine = slice(self._share.start, self._share.stop)
         space: Any = self.spaces[0]

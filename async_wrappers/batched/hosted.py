@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from async_wrappers.batched.environment_process import portable_info
 from async_wrappers.batched.protocol import BatchedEnvs, Shown
 from async_wrappers.batched.rows import ended_by, finals, mapped, numbered, taken, together
-from async_wrappers.batched.vector_envs import Turns, seeds_anew, seeds_of
+from async_wrappers.batched.vector_envs import TurnCheck, seeds_anew, seeds_of
 from async_wrappers.checks import whole
 from async_wrappers.fleet.engine_fleet import EngineFleet, Lost
 from async_wrappers.fleet.supervised import RunFailed
@@ -165,12 +165,14 @@ class HostedEnvs:
         share = self.num_envs // num_hosts
         self._free, self._ahead = free, int(double_buffered)
         self.lost_episodes, self.seconds = 0, 0.0
-        self._turns = Turns()
+        self._turns = TurnCheck()
         self._running = self._cutting = self._frozen = False
         self._seeds = np.zeros(self.num_envs, np.int64)
         self._last: list[tuple[Shown, int] | None] = []  # by environment, the row that was shown last, and its place
-        self._hosts = [_Host(number, range(number * share, (number + 1) * share)) for number in range(num_hosts)]
-        self._asked: list[tuple[_Host, int]] = []  # hosts whose rows wait for actions, and how many rows
+        self._hosts = [
+            _EnvironmentHost(number, range(number * share, (number + 1) * share)) for number in range(num_hosts)
+        ]
+        self._asked: list[tuple[_EnvironmentHost, int]] = []  # hosts whose rows wait for actions, and how many rows
         self._engine = make_engine(EnvsPlan(make_envs, share))
         self._fleet = EngineFleet(self._engine, dict.fromkeys(range(num_hosts), 0), _DEATHS, timeout, _given_up)
         try:
@@ -272,19 +274,19 @@ class HostedEnvs:
 
     # Hosts.
 
-    def _start(self, host: _Host) -> None:
+    def _start(self, host: _EnvironmentHost) -> None:
         """Start a host, or another incarnation of it, and ask for its spaces."""
         self._fleet.start(host.number, {})
         self._submit(host, "spaces")
         if any(host.statistics):
             self._submit(host, "load", host.statistics, self._frozen)
 
-    def _begin(self, host: _Host, seeds: NDArray[np.int64]) -> None:
+    def _begin(self, host: _EnvironmentHost, seeds: NDArray[np.int64]) -> None:
         self._submit(host, "begin", seeds[host.envs.start : host.envs.stop].tolist())
         for _ in range(self._ahead):
             self._submit(host, "more")
 
-    def _submit(self, host: _Host, *order: Any) -> None:
+    def _submit(self, host: _EnvironmentHost, *order: Any) -> None:
         self._fleet.submit(host.number, order)
 
     def _collect(self) -> None:
@@ -303,7 +305,7 @@ class HostedEnvs:
             self._turns.end()  # no row could be shown
             raise
 
-    def _replace(self, host: _Host, why: str) -> None:
+    def _replace(self, host: _EnvironmentHost, why: str) -> None:
         """Start another incarnation of a host; its episodes are lost, unless it had answered the last order of all."""
         plays = self._running and not (self._cutting and not self._fleet.owed[host.number])
         warnings.warn(
@@ -321,7 +323,7 @@ class HostedEnvs:
             if self._cutting:
                 self._submit(host, "cut")
 
-    def _with_ends(self, host: _Host, part: Shown) -> Shown:
+    def _with_ends(self, host: _EnvironmentHost, part: Shown) -> Shown:
         """Return a host's rows with the ends of the episodes that were lost before them."""
         places = [place for place, i in enumerate(part.env_ids.tolist()) if i + host.envs.start in host.lost]
         if not places:
@@ -346,7 +348,7 @@ def _given_up(lost: Lost) -> RunFailed:
     )
 
 
-class _Host:
+class _EnvironmentHost:
     """A host, as the caller sees it."""
 
     def __init__(self, number: int, envs: range) -> None:

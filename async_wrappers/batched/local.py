@@ -16,7 +16,7 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
-from async_wrappers.batched.environment_process import Board, Environments
+from async_wrappers.batched.environment_process import Environments, StepResults
 from async_wrappers.batched.rows import check_space, finals, mapped
 from async_wrappers.batched.vector_envs import VectorEnvs
 from async_wrappers.checks import function, whole
@@ -69,7 +69,7 @@ class _LocalVector(gym.vector.VectorEnv[Any, Any, Any]):
         spaces = self.environments.spaces
         for name, space in zip(("the observation space", "the action space"), spaces, strict=True):
             check_space(name, space)
-        self._board = Board.plain(spaces, self.num_envs)
+        self._board = StepResults.plain(spaces, self.num_envs)
         self.environments.use(self._board)
         self.single_observation_space, self.single_action_space = spaces
         self.observation_space, self.action_space = (batch_space(each, self.num_envs) for each in spaces)

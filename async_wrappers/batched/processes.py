@@ -27,7 +27,7 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
-from async_wrappers.batched.environment_process import INFOS, LOAD, RESET, STATISTICS, STEP, Board, run
+from async_wrappers.batched.environment_process import INFOS, LOAD, RESET, STATISTICS, STEP, StepResults, run
 from async_wrappers.batched.rows import check_space, finals, mapped, put_rows, taken
 from async_wrappers.batched.vector_envs import VectorEnvs, seeds_anew
 from async_wrappers.checks import function, positive, whole
@@ -152,7 +152,7 @@ class _ProcessVector(gym.vector.VectorEnv[Any, Any, Any]):
             for process in self._all:
                 process.is_final = True
                 self._await_spaces(process)
-            self._board = Board.sized(self._block, self._spaces, self.num_envs)
+            self._board = StepResults.sized(self._block, self._spaces, self.num_envs)
             for process in self._all:
                 process.member.send(self._spaces)
                 process.is_settled, process.is_final = True, False

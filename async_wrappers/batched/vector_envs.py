@@ -41,7 +41,7 @@ _SHOWN_ONCE = (
 _MOST_UNDECIDED = 100  # episodes of each environment in a row without a decision
 
 
-class Turns:
+class TurnCheck:
     """Whose turn it is: rows are shown, answered, shown again. Each call checks that it comes at its turn."""
 
     def __init__(self) -> None:
@@ -165,7 +165,7 @@ class VectorEnvs:
         self.observation_space, self.action_space = vector.single_observation_space, vector.single_action_space
         self._send, self._receive = _sides(vector)
         self._thread: ThreadPoolExecutor | None = None
-        self._turns = Turns()
+        self._turns = TurnCheck()
         self._everyone = np.arange(n)
         self._everyone.flags.writeable = False  # it is handed out as env_ids
         self._filler = batch(self.action_space, [create_zero_array(self.action_space)] * n)

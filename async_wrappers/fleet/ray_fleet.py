@@ -68,7 +68,7 @@ class Actors:
                 self.end(number)
 
 
-class Ending(NamedTuple):
+class RayFailure(NamedTuple):
     """What an error of Ray's means.
 
     Attributes:
@@ -84,16 +84,16 @@ class Ending(NamedTuple):
     lacks: str = ""
 
 
-def ending(error: BaseException) -> Ending:
+def ending(error: BaseException) -> RayFailure:
     """Return what an error of Ray's, which a call of an actor has raised, means."""
     exceptions: Any = sys.modules["ray"].exceptions
     if isinstance(error, exceptions.RayTaskError):
         cause: BaseException = getattr(error, "cause", None) or error
         if isinstance(cause, Exits):
-            return Ending(str(cause))
-        return Ending(f"raised {type(cause).__name__}: {cause}", cause)
+            return RayFailure(str(cause))
+        return RayFailure(f"raised {type(cause).__name__}: {cause}", cause)
     found = re.search(r"No module named '([^']+)'", str(error))
-    return Ending(in_short(error), has_died=True, lacks=found[1] if found else "")
+    return RayFailure(in_short(error), has_died=True, lacks=found[1] if found else "")
 
 
 class NodeVersions(NamedTuple):

@@ -30,7 +30,7 @@ from async_wrappers.wrappers.committed_prefix import PrefixRows
 class AsyncRunner:
     """Plays an environment with many workers of one slow policy, against the clock.
 
-    The environment loop, on every frame's deadline: publish the observation, offer it to the workers, collect the
+    The environment loop, on every frame's deadline: show the observation, offer it to the workers, collect the
     actions that have arrived, apply one that is due, or the default action. It waits for no worker.
 
     ============= ==================================================== ================================================

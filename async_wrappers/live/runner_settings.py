@@ -185,7 +185,7 @@ class RunnerSettings(Settings):
     )
     make_learner: Callable[..., Any] | None = setting(
         None,
-        "Makes a `Learner`; may take the keywords ``number`` and ``learners``.",
+        "Makes a `LiveLearner`; may take the keywords ``number`` and ``learners``.",
         _function("makes a learner, or None"),
     )
     learners: int | None = whole(

@@ -46,7 +46,7 @@ class TimedBatch(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Decisions:
+class ServedDecisions:
     """What a server did in a while. Arrays have an entry for each decision [N], in the order in which batches began.
 
     Attributes:
@@ -185,7 +185,7 @@ class ServedSchedule:
         self.most, self.seed = most, whole("seed", seed, 0)
         Batcher(self.accelerators, most)  # refuses a wrong number at once
 
-    def play(self, frames: int, first: int = 0) -> Decisions:
+    def play(self, frames: int, first: int = 0) -> ServedDecisions:
         """Play so many frames of each environment.
 
         Args:
@@ -197,7 +197,7 @@ class ServedSchedule:
         """
         frames = whole("frames", frames, 1)
         first = whole("first", first, 0, frames - 1, unit="frames")
-        rows = array("q")  # a decision after the other, its numbers in the order of `Decisions`
+        rows = array("q")  # a decision after the other, its numbers in the order of `ServedDecisions`
         busy = 0
         for batch in self.batches(frames):
             busy += batch.ended - batch.began
@@ -238,7 +238,7 @@ class ServedSchedule:
         phase, due = self.phases[environment], frame + self.playout
         return environment, frame, max(due, self.clock.frame_at(ended - phase)), ended, phase + self.clock.begin(due)
 
-    def decisions(self, rows: Any, busy: int, frames: int, first: int) -> Decisions:
+    def decisions(self, rows: Any, busy: int, frames: int, first: int) -> ServedDecisions:
         """Return decisions as their numbers.
 
         Args:
@@ -251,7 +251,7 @@ class ServedSchedule:
         whose, start, lands, ended, deadline, size, began = np.array(rows, np.int64).reshape(-1, 7).T
         share = min(busy / (self.accelerators * self.clock.begin(frames)), 1.0)
         asked = frames, first, self.environments, self.every, self.playout
-        return Decisions(whose, start, lands, began, ended, deadline, size, *asked, share)
+        return ServedDecisions(whose, start, lands, began, ended, deadline, size, *asked, share)
 
     def _observations(self, frames: int | None) -> Iterator[tuple[int, int, int, int]]:
         """Yield (when, environment, frame, deadline) of the observations to be inferred, in order."""

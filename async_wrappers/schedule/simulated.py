@@ -72,7 +72,7 @@ class Counts:
         return float("nan")
 
 
-class Inference(NamedTuple):
+class SimulatedInference(NamedTuple):
     """One run of the policy: which worker, on which frame's observation, from when to when in nanoseconds."""
 
     worker: int
@@ -186,7 +186,7 @@ class SimulatedSchedule:
         """Frames, actions and inferences so far."""
         return self._simulation.counts
 
-    def keep_log(self) -> list[Inference]:
+    def keep_log(self) -> list[SimulatedInference]:
         """Keep every inference from now on in a list, and return that list."""
         self._simulation.log = []
         return self._simulation.log
@@ -275,7 +275,7 @@ class _Simulation:
         self._refused = 0  # too old, in a row
         self._latencies: Iterator[int] = _Draws(latencies)
         self.counts = Counts()
-        self.log: list[Inference] | None = None
+        self.log: list[SimulatedInference] | None = None
 
     def restart(self, latencies: LatencyStream) -> None:
         """Forget all estimates, and go on with these latencies."""
@@ -399,7 +399,7 @@ class _TicketSimulation(_Simulation):
                 inferences[worker] = inferences.get(worker, 0) + 1
                 busy[worker] = busy.get(worker, 0) + latency
                 if self.log is not None:
-                    self.log.append(Inference(worker, frame, started, finished))
+                    self.log.append(SimulatedInference(worker, frame, started, finished))
             start = None
             if frame in landing:
                 landed = landing.pop(frame)
@@ -511,5 +511,5 @@ class _EventSimulation(_Simulation):
         inferences[worker] = inferences.get(worker, 0) + 1
         busy[worker] = busy.get(worker, 0) + latency
         if self.log is not None:
-            self.log.append(Inference(worker, frame, now, now + latency))
+            self.log.append(SimulatedInference(worker, frame, now, now + latency))
         return now + latency

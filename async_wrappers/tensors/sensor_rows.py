@@ -135,7 +135,7 @@ def timing_of(name: str, sensor: Sensor, fps: Any, library: Library, seed: int |
     return Timing(a, b, Pool(library, phases), library.whole(seen.reshape(-1)), holds, longest, sensor.hold > 0)
 
 
-class Shown(NamedTuple):
+class ShownReadings(NamedTuple):
     """What a sensor shows of N rows.
 
     Attributes:
@@ -170,15 +170,17 @@ class SensorRows:
         self._rows = library.xp.arange(num_envs, device=library.device)
         self._ages = library.xp.arange(self._length, device=library.device)
 
-    def begin(self, observation: Tree) -> Shown:
+    def begin(self, observation: Tree) -> ShownReadings:
         """Return what is shown as all episodes begin."""
         zeros = self._rows * 0
         past = each(lambda array: self._library.ring(self._length, array), observation)
         nothing = zeros + NONE, observation
-        shown = Shown(*nothing, *nothing, self._library.ring(self._length, zeros) + _FAR, past)
+        shown = ShownReadings(*nothing, *nothing, self._library.ring(self._length, zeros) + _FAR, past)
         return self.show(shown, observation, zeros, zeros, 0, zeros == 0)
 
-    def show(self, before: Shown, observation: Tree, frame: Array, episode: Array, clock: Any, begun: Array) -> Shown:
+    def show(
+        self, before: ShownReadings, observation: Tree, frame: Array, episode: Array, clock: Any, begun: Array
+    ) -> ShownReadings:
         """Return what is shown as a frame begins.
 
         Args:
@@ -214,12 +216,12 @@ class SensorRows:
 
         newest, arrived = each(of, past, before.newest, observation), xp.where(is_new, latest, arrived)
         if not self._holds:
-            return Shown(arrived, newest, arrived, newest, lands, past)
+            return ShownReadings(arrived, newest, arrived, newest, lands, past)
         before_it = each(lambda value, now: library.where(begun, now, value), before.value, observation)
         value = each(lambda one, other: library.where(goes_on, one, other), before_it, newest)
-        return Shown(xp.where(goes_on, start, arrived), value, arrived, newest, lands, past)
+        return ShownReadings(xp.where(goes_on, start, arrived), value, arrived, newest, lands, past)
 
-    def age(self, shown: Shown, frame: Array, episode: Array) -> Array:
+    def age(self, shown: ShownReadings, frame: Array, episode: Array) -> Array:
         """Return how many frames ago the reading was taken that is shown, [N]; real numbers."""
         xp = self._library.xp
         reading, _ = self._reading(shown.start, episode)

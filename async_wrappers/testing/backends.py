@@ -116,7 +116,7 @@ class Call(NamedTuple):
     decision: Decision
 
 
-class Episode(NamedTuple):
+class ReceivedEpisode(NamedTuple):
     """One episode of the environment's life: its run, and the actions received, frame by frame.
 
     `number` counts the episodes of its kind (training or evaluation) before it, `before` their frames.
@@ -134,15 +134,15 @@ class Episode(NamedTuple):
         return ((frame, action) for frame, action in enumerate(self.actions) if action != NOTHING)
 
 
-class Played(NamedTuple):
+class BackendRuns(NamedTuple):
     """The results of the runs of one ``with`` block: reports by run, episodes, closings, and calls of all policies."""
 
     reports: dict[str, TimingReport]
-    episodes: list[Episode]
+    episodes: list[ReceivedEpisode]
     closed: int
     calls: list[Call]
 
-    def of(self, run: str) -> list[tuple[int, Episode]]:
+    def of(self, run: str) -> list[tuple[int, ReceivedEpisode]]:
         """Return the episodes of a run, numbered in the environment's life."""
         return [(number, episode) for number, episode in enumerate(self.episodes) if episode.run == run]
 
@@ -163,7 +163,7 @@ class BackendContract:
     fps: int = 50
     policy_error: type[Exception] = PolicyError
 
-    _played: Played
+    _played: BackendRuns
     RUNS: dict[str, dict[str, Any]] = {
         "episodes": {"episodes": 2},
         "frames": {"frames": 17},
@@ -189,14 +189,14 @@ class BackendContract:
         )
 
     @pytest.fixture
-    def played(self, tmp_path_factory: pytest.TempPathFactory) -> Played:
+    def played(self, tmp_path_factory: pytest.TempPathFactory) -> BackendRuns:
         """Return the runs, which are played once for all tests."""
         cls = type(self)
         if "_played" not in vars(cls):
             cls._played = self._play(tmp_path_factory.mktemp("contract"))
         return cls._played
 
-    def _play(self, folder: Path) -> Played:
+    def _play(self, folder: Path) -> BackendRuns:
         """Play all runs in one ``with`` block."""
         seconds = 0.0 if self.backend == "virtual" else 1.5 / self.fps
         with self.make_runner(partial(Watching, folder, seconds), folder) as runner:
@@ -209,20 +209,20 @@ class BackendContract:
             elif "action" in line:
                 lives[-1][1].append(line["action"])
         runs = [name for name, report in reports.items() for _ in report.episodes]
-        episodes: list[Episode] = []
+        episodes: list[ReceivedEpisode] = []
         for run, (seed, actions) in zip(runs, lives, strict=True):
             evaluates = run == "evaluation"
             alike = [episode for episode in episodes if episode.evaluates == evaluates]
             before = sum(len(episode.actions) for episode in alike)
-            episodes.append(Episode(run, evaluates, len(alike), before, seed, actions))
+            episodes.append(ReceivedEpisode(run, evaluates, len(alike), before, seed, actions))
         calls = [
             Call(file.name, episode, frame, Decision(*decision))
             for file in folder.glob("policy *")
             for (episode, frame), decision in map(json.loads, file.read_text().splitlines())
         ]
-        return Played(reports, episodes, sum("closed" in line for line in lines), calls)
+        return BackendRuns(reports, episodes, sum("closed" in line for line in lines), calls)
 
-    def test_a_run_lasts_as_long_as_it_is_asked_to(self, played: Played) -> None:
+    def test_a_run_lasts_as_long_as_it_is_asked_to(self, played: BackendRuns) -> None:
         frames = {name: [episode.frames for episode in report.episodes] for name, report in played.reports.items()}
         assert frames == {
             "episodes": [LENGTH, LENGTH],
@@ -234,32 +234,32 @@ class BackendContract:
         }
         assert all(report.frames["total"] == sum(frames[name]) for name, report in played.reports.items())
 
-    def test_the_environment_is_stepped_once_a_frame_and_closed_once(self, played: Played) -> None:
+    def test_the_environment_is_stepped_once_a_frame_and_closed_once(self, played: BackendRuns) -> None:
         told = [episode.frames for report in played.reports.values() for episode in report.episodes]
         assert [len(episode.actions) for episode in played.episodes] == told
         assert played.closed == 1
 
-    def test_a_return_is_the_sum_of_what_the_environment_paid(self, played: Played) -> None:
+    def test_a_return_is_the_sum_of_what_the_environment_paid(self, played: BackendRuns) -> None:
         scores = [episode.score for report in played.reports.values() for episode in report.episodes]
         assert scores == [sum(frame % 3 for frame in range(len(episode.actions))) for episode in played.episodes]
 
-    def test_runs_of_one_block_go_on_with_the_next_episode_and_its_seed(self, played: Played) -> None:
+    def test_runs_of_one_block_go_on_with_the_next_episode_and_its_seed(self, played: BackendRuns) -> None:
         for episode in played.episodes:
             assert episode.seed == episode_seed(SEED, int(episode.evaluates), episode.number)
 
-    def test_every_inference_sees_the_frame_that_it_is_told_and_is_told_where_it_is(self, played: Played) -> None:
+    def test_every_inference_sees_the_frame_that_it_is_told_and_is_told_where_it_is(self, played: BackendRuns) -> None:
         calls = self.without_warm_up(played)
         for call in calls:
             _, evaluates, number, before, *_ = played.episodes[call.episode]
             assert call.decision == Decision(number, call.frame, before + call.frame, evaluates)
         assert {call.episode for call in calls} == set(range(len(played.episodes)))
 
-    def test_each_worker_has_a_policy_of_its_own_and_never_infers_a_frame_twice(self, played: Played) -> None:
+    def test_each_worker_has_a_policy_of_its_own_and_never_infers_a_frame_twice(self, played: BackendRuns) -> None:
         assert len({call.worker for call in played.calls}) == self.workers
         each = Counter((call.worker, call.episode, call.frame) for call in self.without_warm_up(played))
         assert set(each.values()) == {1}
 
-    def test_an_action_is_computed_from_the_frame_that_its_delay_says(self, played: Played) -> None:
+    def test_an_action_is_computed_from_the_frame_that_its_delay_says(self, played: BackendRuns) -> None:
         for run, report in played.reports.items():
             delays = []
             for number, episode in played.of(run):
@@ -273,16 +273,16 @@ class BackendContract:
                 assert report.delay_frames["max"] == max(delays)
         assert any(True for episode in played.episodes for _ in episode.fresh())
 
-    def test_starts_of_an_episodes_actions_increase(self, played: Played) -> None:
+    def test_starts_of_an_episodes_actions_increase(self, played: BackendRuns) -> None:
         for episode in played.episodes:
             starts = [start for _, start in episode.actions if start >= 0]
             assert starts == sorted(set(starts))
 
-    def test_frames_without_an_action_receive_the_default_action_and_are_counted(self, played: Played) -> None:
+    def test_frames_without_an_action_receive_the_default_action_and_are_counted(self, played: BackendRuns) -> None:
         for run, report in played.reports.items():
             assert report.frames["default"] == sum(one.actions.count(NOTHING) for _, one in played.of(run)) > 0
 
-    def test_an_action_outside_the_action_space_is_refused_and_counted(self, played: Played) -> None:
+    def test_an_action_outside_the_action_space_is_refused_and_counted(self, played: BackendRuns) -> None:
         for run, report in played.reports.items():
             numbers = {number for number, _ in played.of(run)}
             asked = sum(call.frame >= REFUSED and call.episode in numbers for call in self.without_warm_up(played))
@@ -291,14 +291,14 @@ class BackendContract:
         assert played.reports["episodes"].lost["refused"] > 0
         assert all(max(action) <= LARGEST for episode in played.episodes for action in episode.actions)
 
-    def test_evaluation_reaches_the_policies_and_training_is_none(self, played: Played) -> None:
+    def test_evaluation_reaches_the_policies_and_training_is_none(self, played: BackendRuns) -> None:
         modes = {(played.episodes[call.episode].evaluates, call.decision.eval_mode) for call in played.calls}
         assert modes - {(False, True)} == {(True, True), (False, False)}
         odd = [call for call in played.calls if call not in self.without_warm_up(played)]
         assert {call.frame for call in odd} <= {0}
 
     def test_what_a_policy_raises_comes_out_with_the_worker_named_and_nothing_is_left(
-        self, played: Played, tmp_path: Path
+        self, played: BackendRuns, tmp_path: Path
     ) -> None:
         before = _held()
         with pytest.raises(self.policy_error, match="no idea what to do") as error, warnings.catch_warnings():
@@ -310,7 +310,7 @@ class BackendContract:
         assert _left(before) == {}
 
     @staticmethod
-    def without_warm_up(played: Played) -> list[Call]:
+    def without_warm_up(played: BackendRuns) -> list[Call]:
         """Return the calls but for those before the first frame, which are in evaluation mode."""
         return [call for call in played.calls if not call.decision.eval_mode or played.episodes[call.episode].evaluates]
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from async_wrappers.extras import extra
 from async_wrappers.latency import Correlated, LogNormal, Spikes, Uniform
-from async_wrappers.schedule.simulated import Inference, SimulatedSchedule
+from async_wrappers.schedule.simulated import SimulatedInference, SimulatedSchedule
 from async_wrappers.schedule.stagger import Conditions, Stagger
 
 with extra("StaggerContract", "testing"):
@@ -117,7 +117,7 @@ class StaggerContract:
         """Return a new strategy."""
         raise NotImplementedError
 
-    def play(self, workshop: Workshop) -> tuple[SimulatedSchedule, list[Inference], Frames]:
+    def play(self, workshop: Workshop) -> tuple[SimulatedSchedule, list[SimulatedInference], Frames]:
         """Play an episode's first frames; return the schedule, its log and the frames."""
         schedule = workshop.schedule(self.make_stagger())
         log = schedule.keep_log()

@@ -62,6 +62,19 @@ def as_action(space: gym.Space[Any], answer: Any) -> Any:
         raise
 
 
+def with_extras(answer: Any, extras: spaces.Dict) -> tuple[Any, Any]:
+    """Return the action and the extras of a policy's answer, the latter as an element of their space."""
+    if not (hasattr(answer, "action") and hasattr(answer, "extras")):
+        raise ValueError(
+            f"a policy must return an object with the attributes action and extras where extras are declared, got "
+            f"{answer!r}"
+        )
+    try:
+        return answer.action, as_action(extras, answer.extras)
+    except RefusedAction as reason:
+        raise ValueError(f"a policy's extras must be an element of {extras}, got {answer.extras!r}: {reason}") from None
+
+
 def clipped(space: spaces.Box[Any], answer: Array, precision: float | None = None) -> Array:
     """Return floats, those that lie beyond a bound by no more than the rounding of their own type on it.
 

@@ -35,7 +35,7 @@ _LONGEST = 100_000  # actions that an observation shows
 _SLOWEST = 1_000_000_000  # frames of a delay that an observation shows
 
 
-class _Shown(gym.Wrapper[Any, Any, Any, Any]):
+class _JoinedRows(gym.Wrapper[Any, Any, Any, Any]):
     """Joins rows of numbers from `low` to `high` [rows, width] to the observation; a subclass chooses the numbers.
 
     A number is shown as its multiple of `one`, whose type the rows have: that of the observation where `flat`.
@@ -62,7 +62,7 @@ class _Shown(gym.Wrapper[Any, Any, Any, Any]):
         return {"observation": observation, self._key: self._rows.copy()}
 
 
-class _ActionsShown(_Shown):
+class _ActionsShown(_JoinedRows):
     """Joins rows that encode actions to the observation; a subclass chooses the actions.
 
     A further column, if `pending`, is one where an action is on its way that cannot be known yet.
@@ -76,7 +76,7 @@ class _ActionsShown(_Shown):
             raise ValueError(f"flat=True cannot put Box actions into {one.dtype} observations: use flat=False")
         if pending:
             low, high = np.append(low, 0), np.append(high, 1)
-        _Shown.__init__(self, env, key, np.tile(low, (length, 1)), np.tile(high, (length, 1)), flat, one)
+        _JoinedRows.__init__(self, env, key, np.tile(low, (length, 1)), np.tile(high, (length, 1)), flat, one)
 
     def _encode(self, action: Any) -> NDArray[Any]:
         row: NDArray[Any] = self._encode_raw(action).astype(self._rows.dtype) * self._one
@@ -229,7 +229,7 @@ class CommittedActions(_ActionsShown, gym.utils.RecordConstructorArgs):
         return (rows[start] for start in sorted(rows))
 
 
-class DecisionDelay(_Shown, gym.utils.RecordConstructorArgs):
+class DecisionDelay(_JoinedRows, gym.utils.RecordConstructorArgs):
     """Adds a decision's delay, in frames: how old the observation behind an action is when the action is applied.
 
     Put it *outside* the delay, ``DecisionDelay(RealtimeDelay(env, latency=..., ...))``.
@@ -279,7 +279,7 @@ class DecisionDelay(_Shown, gym.utils.RecordConstructorArgs):
         if self._playout is not None and self._playout > self._longest:
             raise ValueError(f"longest must be >= the playout, {self._playout} frames, got {self._longest}")
         one = one_of(env.observation_space, self._longest) if flat else np.float32(1)
-        _Shown.__init__(self, env, "decision_delay", np.zeros(1), np.full(1, self._longest), flat, one)
+        _JoinedRows.__init__(self, env, "decision_delay", np.zeros(1), np.full(1, self._longest), flat, one)
         self._landing: deque[tuple[int, int]] = deque()  # (effect, delay)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:

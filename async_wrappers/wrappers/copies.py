@@ -32,7 +32,7 @@ else:
     VectorWrapper = gym.vector.VectorWrapper
 
 # Types whose values cannot change: they need no copy, and the check costs less than `deepcopy`'s own.
-_UNCHANGEABLE = frozenset({int, float, bool, str, bytes, type(None), np.bool_, np.int64, np.float32, np.float64})
+UNCHANGEABLE = frozenset({int, float, bool, str, bytes, type(None), np.bool_, np.int64, np.float32, np.float64})
 
 
 references = getattr(sys, "getrefcount", lambda _: -1)  # an interpreter without counts copies everything
@@ -61,14 +61,14 @@ def own_copy(value: Any) -> Any:
     kind = type(value)
     if kind is np.ndarray and not value.dtype.hasobject:
         return value.copy()
-    return value if kind in _UNCHANGEABLE else deepcopy(value)
+    return value if kind in UNCHANGEABLE else deepcopy(value)
 
 
 def own_info(info: Info) -> Info:
     """Return a copy of the dictionary and its values; values without a copy (a lock, a handle) are kept as they are."""
     copy = dict(info)
     for key, value in info.items():
-        if type(value) not in _UNCHANGEABLE:
+        if type(value) not in UNCHANGEABLE:
             with suppress(Exception):
                 copy[key] = deepcopy(value)
     return copy

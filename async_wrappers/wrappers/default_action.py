@@ -20,7 +20,7 @@ from gymnasium.wrappers.utils import create_zero_array
 
 from async_wrappers.checks import whole
 from async_wrappers.wrappers.action_conversion import RefusedAction, as_action, clipped, refusal
-from async_wrappers.wrappers.copies import own_copy
+from async_wrappers.wrappers.copies import UNCHANGEABLE, own_copy
 
 NAMES = ("noop", "repeat", "random")
 
@@ -62,7 +62,7 @@ class RampDown:
         whole("hold", self.hold, 0, unit="frames")
 
 
-class Rule(NamedTuple):
+class KnownAction(NamedTuple):
     """A default action that can be known without asking."""
 
     action: Any
@@ -88,7 +88,7 @@ class DefaultAction:
     def reset(self, seed: int | None) -> None:
         """Begin an episode; a seed restarts the generator, if there is one."""
 
-    def rule(self) -> Rule | None:
+    def rule(self) -> KnownAction | None:
         """Return the action's rule if it needs neither the observation nor a draw; else None."""
         return None
 
@@ -117,8 +117,8 @@ class DefaultAction:
 
 
 class _Fixed(DefaultAction):
-    def rule(self) -> Rule:
-        return Rule(self._given, False)
+    def rule(self) -> KnownAction:
+        return KnownAction(self._given, False)
 
     def __call__(self, observation: Any, last_action: Any, missed: int = 1) -> Any:
         return own_copy(self._given)
@@ -127,11 +127,12 @@ class _Fixed(DefaultAction):
 class _Repeat(DefaultAction):
     """The agent's last action; before the first one, the action that was given."""
 
-    def rule(self) -> Rule:
-        return Rule(self._given, True)
+    def rule(self) -> KnownAction:
+        return KnownAction(self._given, True)
 
     def __call__(self, observation: Any, last_action: Any, missed: int = 1) -> Any:
-        return own_copy(self._given if last_action is None else last_action)
+        action = self._given if last_action is None else last_action
+        return action if type(action) in UNCHANGEABLE else own_copy(action)
 
 
 class _Hold(DefaultAction):

@@ -33,7 +33,7 @@ from gymnasium.wrappers.utils import create_zero_array
 from numpy.typing import NDArray
 
 from async_wrappers.wrappers.chunk import ChunkBatch, Chunks, executed_entries
-from async_wrappers.wrappers.copies import VectorEnv, batch, own_copy, rows
+from async_wrappers.wrappers.copies import UNCHANGEABLE, VectorEnv, batch, own_copy, rows
 from async_wrappers.wrappers.default_action import DefaultAction
 
 
@@ -92,7 +92,7 @@ class Ledger:
         self.start, self.effect, self.sent = start, frame, None
         if self._chunks is None:
             self.missed = 0
-            self.last_action = action if type(action) is int else own_copy(action)
+            self.last_action = action if type(action) in UNCHANGEABLE else own_copy(action)
             return action
         self._action = action
         self._chunks.forget(start)  # a decision that starts later sees the frames from its start on

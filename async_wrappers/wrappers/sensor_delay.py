@@ -20,7 +20,7 @@ from async_wrappers.frame_rate import frame_rate
 from async_wrappers.gymnasium_api import begun, stepped
 from async_wrappers.schedule.frames import FrameClock
 from async_wrappers.tensors.arrays import Array, Library, Tree, each, first_array
-from async_wrappers.tensors.sensor_rows import Sensor, SensorRows, Shown, timing_of
+from async_wrappers.tensors.sensor_rows import Sensor, SensorRows, ShownReadings, timing_of
 from async_wrappers.wrappers.copies import VectorEnv, VectorWrapper
 from async_wrappers.wrappers.lockstep import autoreset_mode
 from async_wrappers.wrappers.recorded import given, recorded
@@ -84,7 +84,7 @@ class _Sensors:
         }
         self._frame = self._episode = library.xp.zeros_like(library.xp.arange(num_envs, device=library.device))
         self._clock = 0
-        self._shown: dict[str, Shown] = {
+        self._shown: dict[str, ShownReadings] = {
             name: rows.begin(self._part(name, observation)) for name, rows in self._rows.items()
         }
         return self._joined(observation)

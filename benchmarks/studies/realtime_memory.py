@@ -225,13 +225,13 @@ def evaluated(agent: Any, env: str, episodes: int, drawn: bool = False) -> list[
     import gin
     from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-    from async_wrappers.agents.play.many.actor import Rows
+    from async_wrappers.agents.play.actor import RunningEpisodes
     from async_wrappers.batched.vector_envs import VectorEnvs
 
     make = gin.get_configurable("create_atari_environment" if env == "boxing" else "create_gym_environment")
     envs = VectorEnvs(SyncVectorEnv([make] * episodes, autoreset_mode=AutoresetMode.SAME_STEP))
     envs.begin(range(1_000_000, 1_000_000 + episodes))
-    rows, scores = Rows(agent.spec, episodes, eval_mode=not drawn), dict[int, float]()
+    rows, scores = RunningEpisodes(agent.spec, episodes, eval_mode=not drawn), dict[int, float]()
     while len(scores) < episodes:
         shown = envs.recv()
         for episode in rows.note(shown):

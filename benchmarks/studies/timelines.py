@@ -28,7 +28,7 @@ from matplotlib.patches import Patch, Rectangle
 
 from async_wrappers import Chunk, CommittedPrefix, RealtimeDelay
 from async_wrappers.analysis.timeline import DROPPED, INFERENCE, WAIT
-from async_wrappers.schedule.simulated import Inference, SimulatedSchedule
+from async_wrappers.schedule.simulated import SimulatedInference, SimulatedSchedule
 from benchmarks.measuring import parser_of
 
 COLOURS = ("#4878d0", "#ee854a", "#6acc64", "#956cb4")  # of decisions
@@ -58,7 +58,7 @@ class InOrder:
         return next(self._frames) * FRAME_NS - FRAME_NS // 5
 
 
-def released() -> tuple[list[Inference], list[tuple[int, int]]]:
+def released() -> tuple[list[SimulatedInference], list[tuple[int, int]]]:
     """Return the inferences, and (start, effect) of each decision that is released."""
     schedule = SimulatedSchedule(InOrder(), WORKERS, FPS, "tickets", playout=4, slot=2)
     log = schedule.keep_log()

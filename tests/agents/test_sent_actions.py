@@ -15,7 +15,7 @@ from gymnasium.wrappers import RescaleAction
 
 from async_wrappers import AsyncRunner, Chunk, LimitAction, Limits, RealtimeDelay, VectorRealtimeDelay
 from async_wrappers.agents.acting.decisions import PolicyOutput
-from async_wrappers.agents.demonstrations.demonstration import Demonstration, Recorder
+from async_wrappers.agents.demonstrations.demonstration import Demonstration, EpisodeRecorder
 from async_wrappers.agents.play.many.vector_agent import VectorAgent
 from async_wrappers.agents.play.turns.turn_based import TurnBasedAgent
 from async_wrappers.agents.play.turns.turns import play_episode
@@ -279,7 +279,7 @@ def test_live_a_policy_with_memory(learns_from: str, expected: list[Any]) -> Non
 
 def test_a_recorder_keeps_what_was_sent() -> None:
     kept: list[Demonstration] = []
-    env, _ = Recorder.inside(delayed([7]), kept.append)
+    env, _ = EpisodeRecorder.inside(delayed([7]), kept.append)
     env.reset(seed=0)
     for _ in range(3):
         env.step(FULL)

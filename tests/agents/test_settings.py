@@ -21,7 +21,7 @@ from async_wrappers.agents.families.value_based.dqn import DQN
 from async_wrappers.agents.hyperparameters import SHARE, again, agent, must, number, part, whole
 from async_wrappers.agents.losses.loss import create_adam
 from async_wrappers.agents.play.run_settings import Runner
-from async_wrappers.agents.registry import AGENTS, SCHEDULES
+from async_wrappers.agents.registry import AGENTS, WAYS_OF_PLAYING
 from async_wrappers.agents.teaching.methods.qdagger import QDagger
 from docs.extensions.generated import parameter_rows
 
@@ -208,7 +208,7 @@ class Tuned:
 
 
 @pytest.mark.parametrize(
-    "kind", dict.fromkeys(record for schedule in SCHEDULES.values() for record in schedule.records)
+    "kind", dict.fromkeys(record for schedule in WAYS_OF_PLAYING.values() for record in schedule.records)
 )
 def test_every_setting_of_a_run_has_a_meaning_and_stands_in_its_signature(kind: Any) -> None:
     names = [*inspect.signature(kind).parameters]

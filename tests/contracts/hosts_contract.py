@@ -19,11 +19,11 @@ import pytest
 import torch
 
 from async_wrappers.agents.families.value_based.dqn import DQN
+from async_wrappers.agents.play.actor import RunningEpisodes
 from async_wrappers.agents.play.hosts.engine import HostEngine, HostsFailed, Lost
-from async_wrappers.agents.play.hosts.host import Plan
+from async_wrappers.agents.play.hosts.host import ActingPlan
 from async_wrappers.agents.play.hosts.local_hosts import LocalHosts
 from async_wrappers.agents.play.hosts.played_block import PlayedBlock
-from async_wrappers.agents.play.many.actor import Rows
 from async_wrappers.agents.play.many.environments import NumberedEpisodes, Seeds
 from async_wrappers.agents.play.play import Phase
 from async_wrappers.batched.local import LocalEnvs
@@ -55,7 +55,7 @@ def short_episodes() -> SeededEnv:
     return SeededEnv(longest=4)
 
 
-def plan_of() -> Plan:
+def plan_of() -> ActingPlan:
     env = SeededEnv()
     spec = DQN(
         env.observation_space,
@@ -63,17 +63,17 @@ def plan_of() -> Plan:
         **hyperparameters(DQN, actor_priorities=True, replay_scheme="prioritized"),
     )
     seeds = [Seeds(7, Phase.TRAIN, False, host * SHARE, HOSTS * SHARE) for host in range(HOSTS)]
-    return Plan(spec, partial(make_envs, short_episodes), seeds, HOSTS * SHARE, HOSTS, 4, None)
+    return ActingPlan(spec, partial(make_envs, short_episodes), seeds, HOSTS * SHARE, HOSTS, 4, None)
 
 
-def weights_of(plan: Plan, number: int) -> dict[str, torch.Tensor]:
+def weights_of(plan: ActingPlan, number: int) -> dict[str, torch.Tensor]:
     torch.manual_seed(number)
     network: Any = plan.spec.make_network()  # type: ignore[attr-defined]
     return {name: torch.randn_like(weight) for name, weight in network.state_dict().items()}
 
 
-def nothing_played(plan: Plan) -> Mapping[str, Any]:
-    return Rows(plan.spec, plan.share, False).state_dict()
+def nothing_played(plan: ActingPlan) -> Mapping[str, Any]:
+    return RunningEpisodes(plan.spec, plan.share, False).state_dict()
 
 
 def timeless(block: PlayedBlock) -> PlayedBlock:
@@ -91,19 +91,19 @@ def collected(engine: HostEngine, number: int) -> list[PlayedBlock | Lost]:
 
 
 class HostsContract:
-    def make_engine(self, plan: Plan) -> HostEngine:
+    def make_engine(self, plan: ActingPlan) -> HostEngine:
         raise NotImplementedError
 
     @pytest.fixture
-    def plan(self) -> Plan:
+    def plan(self) -> ActingPlan:
         return plan_of()
 
     @pytest.fixture
-    def engine(self, plan: Plan) -> Iterator[HostEngine]:
+    def engine(self, plan: ActingPlan) -> Iterator[HostEngine]:
         with closing(self.make_engine(plan)) as engine:
             yield engine
 
-    def test_hosts_play_what_they_play_in_one_process(self, plan: Plan, engine: HostEngine) -> None:
+    def test_hosts_play_what_they_play_in_one_process(self, plan: ActingPlan, engine: HostEngine) -> None:
         def played(hosts: HostEngine) -> list[Any]:
             for host in range(HOSTS):
                 hosts.start(host, 0, nothing_played(plan))
@@ -127,7 +127,9 @@ class HostsContract:
         assert sum(len(block.ended) for block in expected[1]) > 3
         assert_identical(played(engine), expected)
 
-    def test_another_incarnation_takes_the_place_of_a_host_that_was_ended(self, plan: Plan, engine: HostEngine) -> None:
+    def test_another_incarnation_takes_the_place_of_a_host_that_was_ended(
+        self, plan: ActingPlan, engine: HostEngine
+    ) -> None:
         engine.publish(weights_of(plan, 0), 0)
         for host in range(HOSTS):
             engine.start(host, 0, nothing_played(plan))

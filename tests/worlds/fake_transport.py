@@ -56,8 +56,8 @@ class FakeTransport:
     def now(self) -> int:
         return self.time
 
-    def publish(self, number: int, observation: Any) -> None:
-        self.log.append(("publish", self.time, number))
+    def show(self, number: int, observation: Any) -> None:
+        self.log.append(("show", self.time, number))
         self._frames[number] = deepcopy(observation)
 
     def start(self, worker: int, ticket: Ticket) -> None:
@@ -67,7 +67,7 @@ class FakeTransport:
         if any(event.fate == Fate.LOST for event in mine):
             return  # it has died, and the loop will hear of it
         assert not mine, "a worker has one inference at a time"
-        decision = Decision(ticket.episode, ticket.start, ticket.frame, ticket.eval_mode)
+        decision = ticket.decision
         fate = self.fates.get(self.inferences, Fate.DONE)
         action = self._act(deepcopy(self._frames[ticket.number]), decision) if fate == Fate.DONE else None
         drawn = self._drawn.setdefault((int(self._frames[ticket.number][EPISODE]), ticket.number == 0), count())
@@ -182,5 +182,5 @@ class Stage:
 
     @property
     def begin(self) -> int:
-        """When the first frame began: the second one published, as the first is that of the warm-up."""
-        return [time for what, time, *_ in self.transport.log if what == "publish"][1]
+        """When the first frame began: the second one shown, as the first is that of the warm-up."""
+        return [time for what, time, *_ in self.transport.log if what == "show"][1]

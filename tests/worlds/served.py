@@ -24,7 +24,7 @@ from async_wrappers.live.remote.address import Address
 from async_wrappers.live.remote.handshake import ClientHandshake, Hello, Refused
 from async_wrappers.live.remote.remote_transport import RemotePolicy
 from async_wrappers.live.remote.server import PolicyServer
-from async_wrappers.live.remote.wire import Answers, Tickets
+from async_wrappers.live.remote.wire import Answers, TicketRecords
 from async_wrappers.live.report.report import Measurements
 from async_wrappers.live.run_spec import PhaseSpec, RunSpec
 
@@ -83,7 +83,7 @@ class Guest:
             data = self.end.recv(wants)
             assert data, "the server has closed the connection"
             self.end.sendall(handshake.receive(data))
-        self.tickets, self.answers = Tickets(Line.observation_space), Answers(Line.action_space)
+        self.tickets, self.answers = TicketRecords(Line.observation_space), Answers(Line.action_space)
 
     def ticket(self, frame: int) -> bytes:
         record = self.tickets.record()

@@ -15,7 +15,7 @@ from gymnasium.spaces import Box, Discrete
 
 import async_wrappers.agents.configurables
 import async_wrappers.configurables
-from async_wrappers.agents.acting.past_frames import VIEW
+from async_wrappers.agents.acting.frames_read import VIEW
 from async_wrappers.agents.config.config import save_config
 from async_wrappers.agents.experiment.experiment import Experiment
 from async_wrappers.agents.families.value_based.dqn import DQN

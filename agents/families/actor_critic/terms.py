@@ -25,7 +25,7 @@ _LARGEST_LOG_COST = 20.0  # of an entropy's learnt weight, as SEED RL bounds it
 
 
 @dataclass(frozen=True)
-class Rows:
+class UnrollRows:
     """The inputs of the terms: a batch of B unrolls of T rows; mu is the policy that acted, pi the one that learns.
 
     Attributes:
@@ -91,15 +91,15 @@ class Term:
     def extend(self, network: nn.Module, entropy_cost: float) -> None:
         """Add the parameters that the term learns to a new network."""
 
-    def accepts(self, rows: Rows) -> Tensor | float:
+    def accepts(self, rows: UnrollRows) -> Tensor | float:
         """Return 1 where policy and value may be learnt from a decision, else 0, `[T, B]`."""
         return 1.0
 
-    def entropy_cost(self, cost: Any, rows: Rows) -> Any:
+    def entropy_cost(self, cost: Any, rows: UnrollRows) -> Any:
         """Return the weight of the entropy; by default `cost`."""
         return cost
 
-    def loss(self, rows: Rows) -> Tensor | float:
+    def loss(self, rows: UnrollRows) -> Tensor | float:
         """Return the addition to the loss, a number or `[B]`, of which the mean counts."""
         return 0.0
 
@@ -110,7 +110,7 @@ class PolicyCloning(Term):
 
     cost: float = number(0.01, "Weight of the divergence.", NOT_NEGATIVE)
 
-    def loss(self, rows: Rows) -> Tensor:
+    def loss(self, rows: UnrollRows) -> Tensor:
         cloning = rows.metrics["PolicyCloning"] = rows.mean_of_replayed(rows.kl(rows.mu, rows.logits))
         return self.cost * cloning
 
@@ -123,7 +123,7 @@ class ValueCloning(Term):
 
     cost: float = number(0.005, "Weight of the squared difference.", NOT_NEGATIVE)
 
-    def loss(self, rows: Rows) -> Tensor:
+    def loss(self, rows: UnrollRows) -> Tensor:
         cloning = rows.metrics["ValueCloning"] = rows.mean_of_replayed((rows.values - rows.extras["value"]) ** 2)
         return self.cost * cloning
 
@@ -145,7 +145,7 @@ class KLMask(Term):
         refuse({"chunks": chunk is not None}, {"KLMask.to": self.to})
 
     @torch.no_grad()
-    def accepts(self, rows: Rows) -> Tensor:
+    def accepts(self, rows: UnrollRows) -> Tensor:
         logits = rows.logits.detach()
         other = implied_policy(logits, rows.mu, rows.clip_rho) if self.to == "implied" else rows.mu
         near = (rows.kl(logits, other) < self.threshold).float()
@@ -179,7 +179,7 @@ class TargetEntropy(Term):
             first = torch.tensor(math.log(entropy_cost) / self.speed).to(next(network.parameters()).device)
             network.register_parameter("entropy_parameter", nn.Parameter(first))
 
-    def entropy_cost(self, cost: Any, rows: Rows) -> Tensor:
+    def entropy_cost(self, cost: Any, rows: UnrollRows) -> Tensor:
         """The policy's gradient treats the weight as a constant."""
         parameter, most = rows.network.entropy_parameter, _LARGEST_LOG_COST / self.speed
         with torch.no_grad():
@@ -188,7 +188,7 @@ class TargetEntropy(Term):
         rows.metrics["EntropyCost"] = learnt
         return learnt.detach()
 
-    def loss(self, rows: Rows) -> Tensor:
+    def loss(self, rows: UnrollRows) -> Tensor:
         """The multiplier's part, whose gradient reaches the weight alone."""
         return rows.metrics["EntropyCost"] * (rows.entropies.mean().detach() - self.target)
 
@@ -199,7 +199,7 @@ class KLCost(Term):
 
     cost: float = number(None, "Weight of the mean.", NOT_NEGATIVE)
 
-    def loss(self, rows: Rows) -> Tensor:
+    def loss(self, rows: UnrollRows) -> Tensor:
         return self.cost * masked_mean(rows.log_mu - rows.log_pi, rows.mask)
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from async_wrappers.agents.families.actor_critic.categorical import CategoricalActorCritic
-from async_wrappers.agents.families.actor_critic.terms import Rows, Term, check_terms
+from async_wrappers.agents.families.actor_critic.terms import Term, UnrollRows, check_terms
 from async_wrappers.agents.hyperparameters import NOT_NEGATIVE, POSITIVE, agent, choice, number, setting
 from async_wrappers.agents.losses.actor_critic import entropy, log_prob, masked_mean, over_executed, vtrace
 from async_wrappers.agents.losses.loss import Batch, LossOutput, Networks
@@ -81,7 +81,7 @@ class VTrace(CategoricalActorCritic):
         metrics |= self.off_policyness(log_rhos, rows.kl(rows.logits.detach(), rows.mu), batch, networks)
         return LossOutput(loss, metrics={name: each.mean() for name, each in metrics.items()}, mean_over=mask.sum())
 
-    def _rows(self, logits: Tensor, values: Tensor, batch: Batch, networks: Networks) -> Rows:
+    def _rows(self, logits: Tensor, values: Tensor, batch: Batch, networks: Networks) -> UnrollRows:
         """Return a batch's rows for the loss and its terms, with pi's logits [T, B, A] and values [T, B].
 
         The gradients of several learners are weighted by their numbers of decisions. Where a mean is over a part of
@@ -96,7 +96,7 @@ class VTrace(CategoricalActorCritic):
             count_of_replayed = mask.sum() * of_all["replayed"] / of_all["decisions"].clamp(min=1.0)
             count_of_fresh = mask.sum() - count_of_replayed
         entropies, of_all_rows = over_executed(entropy(logits), executed), self.entropy_rows == "all"
-        return Rows(
+        return UnrollRows(
             logits=logits,
             mu=mu,
             values=values,

@@ -18,7 +18,7 @@ from async_wrappers.agents.families.value_based.dqn import DQN, refuse_loss_type
 from async_wrappers.agents.hyperparameters import NOT_NEGATIVE, WIDEST, again, agent, number, whole
 from async_wrappers.agents.losses import values as losses
 from async_wrappers.agents.losses.loss import Batch, LossOutput, Networks
-from async_wrappers.agents.networks.torsos import as_float32, check_observation, initialize, output_size
+from async_wrappers.agents.networks.torsos import initialize, output_size, read_observation
 from async_wrappers.agents.spaces.schema import first_array
 
 _KAPPA = "Threshold of Huber's loss; 0 is quantile regression itself."
@@ -168,8 +168,7 @@ class ImplicitQuantileNetwork(nn.Module):
 
     def encode(self, observation: Any) -> Tensor:
         """Map observations to psi(o), `[B, size]`, which holds for all tau."""
-        check_observation(observation, self.observation_shape)
-        features: Tensor = self.trunk(as_float32(observation))
+        features: Tensor = self.trunk(read_observation(observation, self.observation_shape))
         return features
 
     def core(self, features: Tensor, state: Any = (), first: Tensor | None = None) -> tuple[Tensor, Any]:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from async_wrappers.fleet.engine_fleet import Lost as Lost
 
 HostPlan: TypeAlias = Any
-"""What hosts are made from, such as `host.Plan`: it has ``make_host(number, incarnation, rows)``, which returns a
+"""What hosts are made from, such as `host.ActingPlan`: it has ``make_host(number, incarnation, rows)``, which returns a
 `Player`, and travels to other processes by cloudpickle."""
 
 

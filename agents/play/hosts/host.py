@@ -14,9 +14,9 @@ import numpy as np
 import torch
 
 from async_wrappers.agents.acting.decisions import RowsPolicy
+from async_wrappers.agents.play.actor import Actor, ShownRows
 from async_wrappers.agents.play.hosts.engine import HostsFailed, Player
-from async_wrappers.agents.play.hosts.played_block import Order, PlayedBlock, Recorder
-from async_wrappers.agents.play.many.actor import Actor, ShownRows
+from async_wrappers.agents.play.hosts.played_block import BlockOrder, BlockRecorder, PlayedBlock
 from async_wrappers.agents.spec import Spec
 from async_wrappers.agents.timing import PartTimes
 from async_wrappers.version import __version__
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Plan:
+class ActingPlan:
     """What a host is made from; it travels to other processes by cloudpickle.
 
     Attributes:
@@ -68,14 +68,14 @@ class Host:
         plan: What it is made from.
         number: Which host it is.
         incarnation: How often it was started before.
-        rows: The counts and statistics of its environments, as `Rows.state_dict` has them.
+        rows: The counts and statistics of its environments, as `RunningEpisodes.state_dict` has them.
     """
 
-    def __init__(self, plan: Plan, number: int, incarnation: int, rows: Mapping[str, Sequence[int]]) -> None:
+    def __init__(self, plan: ActingPlan, number: int, incarnation: int, rows: Mapping[str, Sequence[int]]) -> None:
         self._plan, self.number, self.incarnation = plan, number, incarnation
         spec: Any = plan.spec if plan.device is None else plan.spec.on_device(plan.device)  # type: ignore[attr-defined]
         first = number * plan.share
-        self._recorder = Recorder(first - plan.first_env)
+        self._recorder = BlockRecorder(first - plan.first_env)
         self._guide = None if plan.guide is None else plan.guide.apart()
         self._actor = Actor(spec, plan.share, self._recorder, first, plan.num_hosts, self._guide)
         self._actor.rows.load_state_dict(rows)
@@ -94,7 +94,7 @@ class Host:
         if version != self._weights.version:
             self._weights.load(weights, version)
 
-    def play(self, order: Order | bool = False) -> PlayedBlock:
+    def play(self, order: BlockOrder | bool = False) -> PlayedBlock:
         """Play a block.
 
         Where no episodes run, new ones begin, and the block ends before their first decisions, which the learner may
@@ -103,7 +103,7 @@ class Host:
         Args:
             order: Whether to cut, and with it, of a student, how far it is.
         """
-        cut, progress = order if isinstance(order, Order) else Order(order)
+        cut, progress = order if isinstance(order, BlockOrder) else BlockOrder(order)
         if self._guide is not None and progress is not None:
             self._guide.follow(progress)
         began, rows, decisions = time.perf_counter(), self._actor.rows, 0

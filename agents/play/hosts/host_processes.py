@@ -53,7 +53,7 @@ class ProcessHosts:
         needs_fork_server("engine='processes'", "leave hosts out, which plays in this process")
         self._payload = cloudpickle.dumps(plan)
         self._modules, self._threads = tuple(modules), threads
-        self._hosts: dict[int, _Host] = {}
+        self._hosts: dict[int, _HostProcess] = {}
         self._rows: dict[int, Mapping[str, Sequence[int]]] = {}
         self._fleet = ProcessFleet("ProcessHosts")
         self._news: queue.SimpleQueue[Answer | Lost | HostsFailed] = queue.SimpleQueue()
@@ -86,7 +86,7 @@ class ProcessHosts:
             member = self._fleet.add(self._role, host, incarnation)
         except RunFailed as error:
             raise HostsFailed(str(error)) from None
-        self._hosts[host] = _Host(member)
+        self._hosts[host] = _HostProcess(member)
 
     def _of_host(self, member: Member) -> Sequence[Any]:
         host, given = member.number, (self._payload, self._modules, self._threads)
@@ -153,7 +153,7 @@ class ProcessHosts:
             self._news.put(Lost(member.number, member.incarnation, how))
 
 
-class _Host:
+class _HostProcess:
     """A host's process, what writes to it, and the version of the weights that it has."""
 
     def __init__(self, member: Member) -> None:

@@ -35,13 +35,13 @@ import numpy as np
 import numpy.typing as npt
 from absl import logging
 
+from async_wrappers.agents.play.actor import Ended
 from async_wrappers.agents.play.hosts.engine import HostEngine, HostsFailed, Lost
-from async_wrappers.agents.play.hosts.played_block import Order, PlayedBlock
-from async_wrappers.agents.play.many.actor import Ended
+from async_wrappers.agents.play.hosts.played_block import BlockOrder, PlayedBlock
 from async_wrappers.agents.play.many.learners import Group
 from async_wrappers.agents.play.many.rounds import LearnerShare, Show, Trained, counted
 from async_wrappers.agents.play.many.vector_agent import VectorAgent
-from async_wrappers.agents.play.play import Due, Length
+from async_wrappers.agents.play.play import Interruption, Length
 from async_wrappers.agents.timing import Meters
 from async_wrappers.files import naming
 from async_wrappers.fleet.engine_fleet import EngineFleet
@@ -54,7 +54,7 @@ _DEATHS = 3  # of a host, one after another without a block between them, that e
 _DROPPED = 20  # blocks of a host, one after another, that end a run
 
 
-class Journal:
+class BlockLog:
     """A line for each block that a learner took in or dropped, in ``metrics/blocks.jsonl`` of a run.
 
     Args:
@@ -132,7 +132,7 @@ class HostRounds(LearnerShare):
         agent: VectorAgent,
         engine: HostEngine,
         hosts: range,
-        journal: Journal,
+        journal: BlockLog,
         free: bool = False,
         max_version_lag: int | None = None,
         timeout: float | None = None,
@@ -182,7 +182,11 @@ class HostRounds(LearnerShare):
         self._waiting[host] = self._next_number[host] = 0
 
     def train(
-        self, length: Length, cuts: bool, show: Show | None = None, due: Callable[[], Due] = lambda: Due.NOTHING
+        self,
+        length: Length,
+        cuts: bool,
+        show: Show | None = None,
+        due: Callable[[], Interruption] = lambda: Interruption.NOTHING,
     ) -> Trained:
         """Learn until the hosts have played a length; see `LearnerShare`."""
         self.begin()
@@ -192,7 +196,7 @@ class HostRounds(LearnerShare):
             self._run_freely(phase)
         else:
             self._run_in_rounds(phase)
-        if phase.end is Due.END or (cuts and phase.end is not Due.CHECKPOINT):
+        if phase.end is Interruption.END or (cuts and phase.end is not Interruption.CHECKPOINT):
             self._cut(phase)
         if self._group is not None:
             self._catch_up(self._group)
@@ -207,16 +211,16 @@ class HostRounds(LearnerShare):
     def _is_over(self, phase: _Phase) -> bool:
         """Return whether the phase is over; several learners know it only where they meet."""
         if self._group is None and phase.end is None:
-            asked = phase.due() is Due.END
+            asked = phase.due() is Interruption.END
             if asked or phase.length.is_reached(*phase.played):
-                phase.end = Due.END if asked else Due.NOTHING
+                phase.end = Interruption.END if asked else Interruption.NOTHING
         return phase.end is not None
 
     def _is_late(self, phase: _Phase) -> bool:
         """Return whether the phase ends here for a checkpoint by the clock."""
-        if self._group is None and phase.end is None and phase.due() is Due.CHECKPOINT:
-            phase.end = Due.CHECKPOINT
-        return phase.end is Due.CHECKPOINT
+        if self._group is None and phase.end is None and phase.due() is Interruption.CHECKPOINT:
+            phase.end = Interruption.CHECKPOINT
+        return phase.end is Interruption.CHECKPOINT
 
     # In rounds.
 
@@ -330,7 +334,7 @@ class HostRounds(LearnerShare):
 
     def _order(self, host: int, cut: bool = False) -> None:
         lessons = self.agent.lessons
-        self._fleet.submit(host, cut if lessons is None else Order(cut, lessons.guide.progress()))
+        self._fleet.submit(host, cut if lessons is None else BlockOrder(cut, lessons.guide.progress()))
 
     def _settle(self, decisions: int, phase: _Phase) -> bool:
         """Make the updates that are due before a number of decisions, and count these.
@@ -452,11 +456,11 @@ class _Phase:
     """
 
     def __init__(
-        self, agent: VectorAgent, length: Length, learners: int, show: Show | None, due: Callable[[], Due]
+        self, agent: VectorAgent, length: Length, learners: int, show: Show | None, due: Callable[[], Interruption]
     ) -> None:
         self._agent, self.length, self.learners, self.show, self._due = agent, length, learners, show, due
         self._before, self._shown_at = agent.rows.frames_of_all, 0.0
-        self.end: Due | None = None
+        self.end: Interruption | None = None
         self.over: list[Ended] = []
         self.actions = self.cut_frames = 0
         self.meters = Meters()
@@ -466,10 +470,10 @@ class _Phase:
         """The frames that this learner's hosts have played, and the episodes."""
         return self._agent.rows.frames_of_all - self._before, len(self.over)
 
-    def due(self) -> Due:
+    def due(self) -> Interruption:
         """Return why the phase ends now; by the clock only once something was played."""
         why = self._due()
-        return Due.NOTHING if why is Due.CHECKPOINT and not self.played[0] else why
+        return Interruption.NOTHING if why is Interruption.CHECKPOINT and not self.played[0] else why
 
     def take(self, ended: Sequence[Ended], applied: int, cut: bool) -> None:
         """Count episodes that are over; of those that are cut, the ones alone that had ended by themselves."""

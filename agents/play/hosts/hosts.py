@@ -24,9 +24,9 @@ from async_wrappers.agents.hyperparameters import NOT_NEGATIVE, POSITIVE_FINITE,
 from async_wrappers.agents.learning.learner import Learner
 from async_wrappers.agents.needs_and_offers import bound, refuse
 from async_wrappers.agents.play.hosts.engine import HostEngine
-from async_wrappers.agents.play.hosts.host import Plan
+from async_wrappers.agents.play.hosts.host import ActingPlan
 from async_wrappers.agents.play.hosts.host_processes import ProcessHosts
-from async_wrappers.agents.play.hosts.host_rounds import HostRounds, Journal
+from async_wrappers.agents.play.hosts.host_rounds import BlockLog, HostRounds
 from async_wrappers.agents.play.hosts.local_hosts import LocalHosts
 from async_wrappers.agents.play.many.environments import VectorRunner
 from async_wrappers.agents.play.many.learners import Group, LearnersElsewhere, check_sign, sign_directory
@@ -39,7 +39,6 @@ from async_wrappers.extras import extra
 
 if TYPE_CHECKING:
     from async_wrappers.agents.experiment.run import Run
-    from async_wrappers.agents.play.hosts.engine import HostPlan
 
 _BLOCK = 16  # decisions of each environment, for agents that learn from no unrolls
 
@@ -210,7 +209,7 @@ class OnHosts:
 
     def _hosting(self, many: Many) -> _Hosting:
         each, spec = self.settings, many.agent.spec
-        plan = Plan(
+        plan = ActingPlan(
             spec,
             many.environments.portable(),
             many.environments.all_seeds(),
@@ -245,12 +244,12 @@ class OnHosts:
         cpus = of_hosts + self._run.settings.threads * (self._many.learners - 1)
         return connected_to_ray(self.settings.address, cpus, niceness=0)
 
-    def make_engine(self, plan: HostPlan) -> HostEngine:
+    def make_engine(self, plan: ActingPlan) -> HostEngine:
         """Make the engine that runs this learner's hosts."""
         return self.engine_maker(plan)
 
     @property
-    def engine_maker(self) -> Callable[[HostPlan], HostEngine]:
+    def engine_maker(self) -> Callable[[ActingPlan], HostEngine]:
         """Return what makes the engine of a learner, here or elsewhere."""
         each = self.settings
         if each.engine == "local":
@@ -339,7 +338,7 @@ class _Hosting:
         free: As in `HostRounds`, like the others.
     """
 
-    plan: Plan
+    plan: ActingPlan
     learners: int
     base_dir: Path
     free: bool
@@ -347,20 +346,20 @@ class _Hosting:
     timeout: float | None
 
     def share(
-        self, agent: VectorAgent, make_engine: Callable[[HostPlan], HostEngine], group: Group | None
+        self, agent: VectorAgent, make_engine: Callable[[ActingPlan], HostEngine], group: Group | None
     ) -> HostRounds:
         """Make a learner's share of the run, with its share of the hosts."""
         number, count = (0 if group is None else group.number), self.plan.num_hosts // self.learners
         hosts = range(number * count, (number + 1) * count)
         engine = make_engine(replace(self.plan, first_env=hosts[0] * self.plan.share))
-        journal = Journal(self.base_dir, number)
+        journal = BlockLog(self.base_dir, number)
         return HostRounds(agent, engine, hosts, journal, self.free, self.max_version_lag, self.timeout, group)
 
 
 def _make_share(
     make_agent: Callable[..., VectorAgent],
     hosting: _Hosting,
-    make_engine: Callable[[HostPlan], HostEngine],
+    make_engine: Callable[[ActingPlan], HostEngine],
     group: Group,
     sign: str | None = None,
 ) -> HostRounds:

@@ -25,8 +25,8 @@ from ray import exceptions
 from async_wrappers.agents.play.hosts.engine import Answer, HostsFailed, Lost, Player, failure, portable
 from async_wrappers.agents.play.hosts.host import make_host, versions
 from async_wrappers.agents.play.many.learners import (
-    Job,
     LearnerFailed,
+    LearnerJob,
     LearnersElsewhere,
     learn,
     open_meeting_place,
@@ -72,8 +72,8 @@ class RayHosts:
     ) -> None:
         self._modules, self._threads = tuple(modules), threads
         self._wants = {"CPU": float(cpus), "GPU": float(gpus)}
-        self._hosts: dict[int, _Host] = {}
-        self._pending: dict[Any, _Host] = {}  # by the reference of what it is to return, oldest first
+        self._hosts: dict[int, _RayHost] = {}
+        self._pending: dict[Any, _RayHost] = {}  # by the reference of what it is to return, oldest first
         self._lost: list[Lost] = []
         self._weights: Any = None
         self._version = -1
@@ -100,7 +100,7 @@ class RayHosts:
             )
 
     def start(self, host: int, incarnation: int, rows: Mapping[str, Sequence[int]]) -> None:
-        made, of = self._actors.make(host), _Host(host, incarnation)
+        made, of = self._actors.make(host), _RayHost(host, incarnation)
         self._hosts[host] = of
         # In this order: another version of the project may not be able to read the plan.
         self._pending[made.versions.remote()] = of
@@ -132,7 +132,7 @@ class RayHosts:
                     found += self._got(reference, self._pending.pop(reference))
         return found
 
-    def _got(self, reference: Any, host: _Host) -> list[Any]:
+    def _got(self, reference: Any, host: _RayHost) -> list[Any]:
         """Return the answer or the loss that a reference stands for, if any."""
         try:
             value = ray.get(reference)
@@ -147,7 +147,7 @@ class RayHosts:
             return []
         return [] if value is None else [value]
 
-    def _lost_by(self, host: _Host, error: Exception) -> Lost:
+    def _lost_by(self, host: _RayHost, error: Exception) -> Lost:
         """Return the loss that an error of Ray's stands for.
 
         Raises:
@@ -166,7 +166,7 @@ class RayHosts:
             ) from None
         return self._lose(host, f"has died ({why})" if has_died else why)
 
-    def _lose(self, host: _Host, why: str) -> Lost:
+    def _lose(self, host: _RayHost, why: str) -> Lost:
         host.is_over = True
         self._actors.end(host.number)
         self._pending = {reference: each for reference, each in self._pending.items() if each is not host}
@@ -191,7 +191,7 @@ class RayHosts:
         self._stack.close()
 
 
-class _Host:
+class _RayHost:
     """A host, as the learner sees it."""
 
     def __init__(self, number: int, incarnation: int) -> None:
@@ -258,5 +258,5 @@ def learners_on_ray(others: int, cpus: int, gpus: float, cpus_of_hosts: int) -> 
     return LearnersElsewhere(children, _learn, meeting_place, address, held.clear)
 
 
-def _learn(job: Job, number: int, first: connection.Connection) -> None:
+def _learn(job: LearnerJob, number: int, first: connection.Connection) -> None:
     learn(job, number, first, ray.util.get_node_ip_address())

@@ -16,13 +16,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from async_wrappers.agents.play.many.actor import Ended, Receiver
+from async_wrappers.agents.play.actor import Ended, Receiver
 from async_wrappers.agents.spaces.schema import each_array
 
 _BY_ENVIRONMENT = ("final", "final_priority")  # columns by the environments whose episode ended
 
 
-class Order(NamedTuple):
+class BlockOrder(NamedTuple):
     """What a host is to play.
 
     Attributes:
@@ -34,7 +34,7 @@ class Order(NamedTuple):
     progress: Mapping[str, Any] | None = None
 
 
-class Step(NamedTuple):
+class BlockStep(NamedTuple):
     """A step of a block, in numbers.
 
     Attributes:
@@ -65,14 +65,14 @@ class PlayedBlock(NamedTuple):
         decisions: Made in it.
         begins: Whether new episodes begin in all environments before the first step.
         cut: Whether all episodes are cut in it.
-        steps: int64 [S, 6], as `Step`.
+        steps: int64 [S, 6], as `BlockStep`.
         extends: int64 [E], rows of each call of `extend`.
         columns: Of all these rows, as `Replay.extend` takes them; empty where there are none.
         of_ends: By column name, the environments, and their arrays, of which each call has as many as `end_counts`.
         end_counts: By column name, int64 [E].
         cuts: The environments of all calls of `cut`, and the observations.
         ended: The episodes that are over.
-        rows: `Rows.counts` after the block.
+        rows: `RunningEpisodes.counts` after the block.
         timings: Seconds by the name of a part of training, and "Block", of the whole.
     """
 
@@ -98,12 +98,12 @@ class PlayedBlock(NamedTuple):
         """By which a block is known: no learner learns from two of the same key."""
         return self.host, self.incarnation, self.number
 
-    def pass_to(self, transitions: Receiver) -> Iterator[tuple[Step, Sequence[Ended]]]:
+    def pass_to(self, transitions: Receiver) -> Iterator[tuple[BlockStep, Sequence[Ended]]]:
         """Pass a step's transitions on, then yield the step and the episodes that are over with it; and so for all."""
         extend, row, cut, over = 0, 0, 0, 0
         at_end = dict.fromkeys(self.of_ends, 0)
         for numbers in self.steps.tolist():
-            step = Step(*numbers)
+            step = BlockStep(*numbers)
             for call in range(extend, extend + step.extends):
                 rows = slice(row, row + int(self.extends[call]))
                 block = {name: each_array(partial(_some, rows=rows), each) for name, each in self.columns.items()}
@@ -122,7 +122,7 @@ class PlayedBlock(NamedTuple):
             over += step.ended
 
 
-class Recorder:
+class BlockRecorder:
     """Records what an actor passes on, and makes blocks of it.
 
     Args:
@@ -136,7 +136,7 @@ class Recorder:
     def _begin(self) -> None:
         self._extends: list[dict[str, Any]] = []
         self._cuts: list[tuple[int, Any]] = []
-        self._steps: list[Step] = []
+        self._steps: list[BlockStep] = []
         self._ended: list[Ended] = []
         self._counted = 0, 0  # calls that a step has counted
 
@@ -151,7 +151,7 @@ class Recorder:
         """End a step."""
         extends, cuts = self._counted
         self._counted = len(self._extends), len(self._cuts)
-        step = Step(self._counted[0] - extends, self._counted[1] - cuts, waiting, applied, frames, len(ended))
+        step = BlockStep(self._counted[0] - extends, self._counted[1] - cuts, waiting, applied, frames, len(ended))
         self._steps.append(step)
         self._ended += [each._replace(env_id=each.env_id + self._first) for each in ended]
 
@@ -166,7 +166,7 @@ class Recorder:
                 end_counts[name] = np.array([len(block[name]) for block in each], np.int64)
                 of_ends[name] = _stacked(found)
         taken = {
-            "steps": np.array(self._steps, np.int64).reshape(-1, len(Step._fields)),
+            "steps": np.array(self._steps, np.int64).reshape(-1, len(BlockStep._fields)),
             "extends": np.array([len(block["env_ids"]) for block in each], np.int64),
             "columns": {name: each_array(_joined, *(block[name] for block in each)) for name in names},
             "of_ends": of_ends,

@@ -12,7 +12,7 @@ import gin
 import gymnasium as gym
 from absl import logging
 
-from async_wrappers.agents.acting.past_frames import PastFrames, ShowPast, ShowPastRows
+from async_wrappers.agents.acting.frames_read import FramesRead, ShowPast, ShowPastRows
 from async_wrappers.agents.config.config import portable
 from async_wrappers.agents.demonstrations.demonstration import delay_in_words, delay_layer
 from async_wrappers.agents.hyperparameters import (
@@ -158,7 +158,7 @@ def check(settings: VectorRunner, run: Run, shares: tuple[int, str]) -> None:
     refuse(there, bound(of_run, settings), **words)
 
 
-class Environments:
+class PhaseEnvironments:
     """Makes the environments of a run's phases.
 
     Args:
@@ -279,9 +279,9 @@ class Environments:
             **({"timeout": each.timeout} if each.processes else {}),
         }
 
-    def _past_of(self, phase: Phase) -> PastFrames:
+    def _past_of(self, phase: Phase) -> FramesRead:
         """Return what the agent reads beside the start of a decision, with its teacher."""
-        return PastFrames.of(self._spec, phase == Phase.TRAIN, self.view)
+        return FramesRead.of(self._spec, phase == Phase.TRAIN, self.view)
 
 
 def _with_own_returns(create_vector: Callable[..., Any], num_envs: int) -> Any:
@@ -289,7 +289,7 @@ def _with_own_returns(create_vector: Callable[..., Any], num_envs: int) -> Any:
     return with_own_returns(create_vector(num_envs=num_envs))
 
 
-def _showing_past(create_vector: Callable[..., Any], past: PastFrames, num_envs: int) -> ShowPastRows:
+def _showing_past(create_vector: Callable[..., Any], past: FramesRead, num_envs: int) -> ShowPastRows:
     """Make a vector that shows a fast path what it reads."""
     return ShowPastRows(create_vector(num_envs=num_envs), past)
 
@@ -303,7 +303,7 @@ class _Numbered:
         *arguments: Of `NumberedEpisodes`.
     """
 
-    def __init__(self, make_env: Callable[[], Any], past: PastFrames, *arguments: Any) -> None:
+    def __init__(self, make_env: Callable[[], Any], past: FramesRead, *arguments: Any) -> None:
         self._make_env, self._past, self.arguments = make_env, past, arguments
 
     def __call__(self) -> NumberedEpisodes:

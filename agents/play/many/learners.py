@@ -171,7 +171,7 @@ def refuse_foreign(address: str | None) -> None:
 
 
 @dataclass(frozen=True)
-class Job:
+class LearnerJob:
     """What the learners other than the first need, as plain data.
 
     Attributes:
@@ -257,7 +257,7 @@ class OtherLearners:
         self._failures: dict[int, Exception] = {}  # by learner
         self._told: float | None = None  # for which wait the user was told
         payload, place = cloudpickle.dumps(make_share), self._elsewhere.meeting_place
-        job = Job(payload, learners, place, tuple(modules), threads)
+        job = LearnerJob(payload, learners, place, tuple(modules), threads)
         # No daemon: a learner may start processes of its own, hosts, and those of environments.
         learner = Role(
             *(f"learner {{}} of {learners}", False, self._elsewhere.main, lambda member: (job, member.number)),
@@ -459,7 +459,7 @@ def check_sign(directory: Path, sign: str) -> None:
 # In another learner's process.
 
 
-def learn(job: Job, number: int, first: Any, address: str | None = None) -> None:
+def learn(job: LearnerJob, number: int, first: Any, address: str | None = None) -> None:
     """Run the commands of the first learner until it says None.
 
     Args:
@@ -489,7 +489,7 @@ def learn(job: Job, number: int, first: Any, address: str | None = None) -> None
         first.send(("answer", getattr(share, what)(*arguments)))
 
 
-def run_learner(job: Job, number: int, first: connection.Connection) -> None:
+def run_learner(job: LearnerJob, number: int, first: connection.Connection) -> None:
     """Run a learner's process."""
     with as_child(first):
         learn(job, number, first)

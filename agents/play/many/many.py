@@ -22,9 +22,9 @@ import numpy as np
 from async_wrappers.agents.config.config import own_modules
 from async_wrappers.agents.learning.learner import Learner
 from async_wrappers.agents.needs_and_offers import bound, refuse
+from async_wrappers.agents.play.actor import Ended, RunningEpisodes
 from async_wrappers.agents.play.lessons import Lesson
-from async_wrappers.agents.play.many.actor import Ended, Rows
-from async_wrappers.agents.play.many.environments import Environments, Seeds, VectorRunner, check
+from async_wrappers.agents.play.many.environments import PhaseEnvironments, Seeds, VectorRunner, check
 from async_wrappers.agents.play.many.learners import Group, LearnersElsewhere, OtherLearners
 from async_wrappers.agents.play.many.rounds import COUNTED, LearnerShare, Share, Trained
 from async_wrappers.agents.play.many.vector_agent import VectorAgent
@@ -32,11 +32,11 @@ from async_wrappers.agents.play.play import (
     NOTHING_PLAYED,
     CheckpointRefused,
     DifferentExperiment,
-    Episode,
+    EpisodeResult,
     EpisodeRow,
     Length,
     Phase,
-    Played,
+    PlayedPhase,
     checksum,
     environment_in_words,
 )
@@ -201,7 +201,7 @@ class Many:
         if not isinstance(spec, Spec):
             kind = type(made).__name__
             raise ValueError(f"create_runner.schedule = 'vector' needs an agent that learns, got {kind}")
-        self.environments = Environments(settings, run, spec, self.worlds.shares[0])
+        self.environments = PhaseEnvironments(settings, run, spec, self.worlds.shares[0])
         spec.keep_diverged_in(run.base_dir)
         learners = settings.learners
         share = settings.num_envs // learners
@@ -270,7 +270,7 @@ class Many:
             self.agent.times.take()
             yield
 
-    def train(self, length: Length) -> Played:
+    def train(self, length: Length) -> PlayedPhase:
         agent, run, others, counts, began = self.agent, self._run, self.others, self._run.counts, time.perf_counter()
         before, updates, first = counts.frames, agent.updates, counts.episodes[Phase.TRAIN]
         # What a teacher has begun to play, its student does not play on.
@@ -296,12 +296,12 @@ class Many:
         self.show(Phase.TRAIN, first, over, frames, agent.meters)
         actions, made = sum(each.actions for each in trained), agent.updates - updates
         whole = length.is_reached(frames, len(over))
-        return Played(_episodes(over), actions, made, None, frames, times=agent.times.take(), whole=whole)
+        return PlayedPhase(_episodes(over), actions, made, None, frames, times=agent.times.take(), whole=whole)
 
-    def evaluate(self, length: Length) -> Played:
+    def evaluate(self, length: Length) -> PlayedPhase:
         """Let each environment play its share, in episodes that no other phase counts."""
         agent, run, envs, count = self.agent, self._run, self._evaluation_envs, self.environments.evaluating
-        rows = Rows(agent.spec, count, eval_mode=True)
+        rows = RunningEpisodes(agent.spec, count, eval_mode=True)
         rows.episode[:] = self.evaluated - 1
         rows.training_frames = run.counts.frames
         over: list[list[Ended]] = [[] for _ in range(count)]
@@ -345,7 +345,7 @@ class Many:
         agent.times.take()
         known = [digest for each in seen for digest in each]
         episodes = [episode._replace(digest=digest) for episode, digest in zip(_episodes(every), known, strict=True)]
-        return Played(episodes, sum(episode.actions for episode in every), 0, None, frames)
+        return PlayedPhase(episodes, sum(episode.actions for episode in every), 0, None, frames)
 
     def show(self, phase: Phase, first: int, over: Sequence[Ended], frames: int, meters: Meters | None = None) -> None:
         """Show a phase's progress, the newest return and, in training, the rates.
@@ -378,7 +378,7 @@ class Many:
         replay = getattr(self.agent.learner, "replay", None)
         return {} if replay is None else {"ReplayFill": len(replay) / replay.facts()["capacity"]}
 
-    def statistics(self, phase: Phase, played: Played, seconds: float) -> tuple[dict[str, Any], dict[str, float]]:
+    def statistics(self, phase: Phase, played: PlayedPhase, seconds: float) -> tuple[dict[str, Any], dict[str, float]]:
         if phase != Phase.TRAIN:
             return {}, {}
         rates = {**self.agent.meters.rates(seconds), **self._fill()}
@@ -477,5 +477,5 @@ def _statistics_in(states: Iterable[Mapping[str, Any]]) -> list[Statistics]:
     return [known for state in states for known in state["rows"].get("statistics", ())]
 
 
-def _episodes(over: Sequence[Ended]) -> list[Episode]:
-    return [Episode(episode.score, episode.frames, episode.actions, episode.won) for episode in over]
+def _episodes(over: Sequence[Ended]) -> list[EpisodeResult]:
+    return [EpisodeResult(episode.score, episode.frames, episode.actions, episode.won) for episode in over]

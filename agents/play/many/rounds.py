@@ -24,10 +24,10 @@ from typing import Any, NamedTuple
 
 import cloudpickle
 
-from async_wrappers.agents.play.many.actor import Ended, ShownRows
+from async_wrappers.agents.play.actor import Ended, ShownRows
 from async_wrappers.agents.play.many.learners import Group
 from async_wrappers.agents.play.many.vector_agent import VectorAgent
-from async_wrappers.agents.play.play import Due, Length
+from async_wrappers.agents.play.play import Interruption, Length
 from async_wrappers.agents.timing import Meters
 from async_wrappers.wrapper_statistics import Statistics, give_statistics, statistics_of_envs
 
@@ -92,7 +92,11 @@ class LearnerShare(ABC):
 
     @abstractmethod
     def train(
-        self, length: Length, cuts: bool, show: Show | None = None, due: Callable[[], Due] = lambda: Due.NOTHING
+        self,
+        length: Length,
+        cuts: bool,
+        show: Show | None = None,
+        due: Callable[[], Interruption] = lambda: Interruption.NOTHING,
     ) -> Trained:
         """Play until all learners together have reached a length, or until the first one says that the phase ends.
 
@@ -120,7 +124,9 @@ class LearnerShare(ABC):
         del state["learner"]  # the same in all
         return state
 
-    def _meet(self, decisions: int, length: Length, here: tuple[int, int, bool, Due]) -> tuple[Due | None, bool]:
+    def _meet(
+        self, decisions: int, length: Length, here: tuple[int, int, bool, Interruption]
+    ) -> tuple[Interruption | None, bool]:
         """Meet the other learners, and make the updates that are due for all.
 
         Args:
@@ -135,7 +141,7 @@ class LearnerShare(ABC):
         played, ended, wanting, due = self._sum(*here)
         wants = here[2]
         if due or length.is_reached(played, ended):
-            return Due(int(due)), wants
+            return Interruption(int(due)), wants
         while wanting == (self._group.learners if self._group else 1):
             self.agent.update()
             wants = self.agent.owes_update(decisions)
@@ -191,7 +197,11 @@ class Share(LearnerShare):
             self._running = True
 
     def train(
-        self, length: Length, cuts: bool, show: Show | None = None, due: Callable[[], Due] = lambda: Due.NOTHING
+        self,
+        length: Length,
+        cuts: bool,
+        show: Show | None = None,
+        due: Callable[[], Interruption] = lambda: Interruption.NOTHING,
     ) -> Trained:
         agent, envs = self.agent, self._envs
         agent.meters = meters = Meters()
@@ -213,8 +223,8 @@ class Share(LearnerShare):
             waiting = len(shown.env_ids)
             wants = agent.owes_update(waiting)
             why = due()
-            if why is Due.CHECKPOINT and not (played and (wants or not agent.updates)):
-                why = Due.NOTHING
+            if why is Interruption.CHECKPOINT and not (played and (wants or not agent.updates)):
+                why = Interruption.NOTHING
             alone = self._group is None
             if wants or (why and alone) or length.is_reached(played * learners, len(over) * learners):
                 end, wants = self._meet(waiting, length, (played, len(over), wants, why))
@@ -229,14 +239,14 @@ class Share(LearnerShare):
                 begin = time.perf_counter()
                 envs.send(shown.env_ids, action)
                 agent.times.seconds["Step"] += time.perf_counter() - begin
-        if end is Due.END or (cuts and end is not Due.CHECKPOINT):
+        if end is Interruption.END or (cuts and end is not Interruption.CHECKPOINT):
             last, applied = self._cut()
             actions += applied
             ended, cut = counted(last, all_cut=True)
             over += ended
             cut_frames += cut
         agent.finish_update()
-        if end is not Due.CHECKPOINT:
+        if end is not Interruption.CHECKPOINT:
             agent.copy_weights()  # evaluation plays the newest
         cut_frames, self._lost = cut_frames + self._lost, 0
         known = agent.rows.statistics = statistics_of_envs(envs)

@@ -10,7 +10,7 @@ which for N = 1 is the order of `turn_based.TurnBasedAgent`. Espeholt et al., "S
 with accelerated central inference", 2020, act in this way; Horgan et al., "Distributed prioritized experience replay"
 (Ape-X), 2018, learn in it, with an epsilon of its own for each environment (`per_actor_epsilon`).
 
-`agents.play.many.actor` has the half that acts, and here is the one that learns.
+`agents.play.actor` has the half that acts, and here is the one that learns.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from async_wrappers.agents.acting.policy_copies import PolicyCopies
 from async_wrappers.agents.learning.learner import Learner
 from async_wrappers.agents.learning.making import make_vector_learner
 from async_wrappers.agents.needs_and_offers import refuse
+from async_wrappers.agents.play.actor import Actor, Ended, ShownRows
 from async_wrappers.agents.play.learning_agent import LearningAgent
-from async_wrappers.agents.play.many.actor import Actor, Ended, ShownRows
 from async_wrappers.agents.spec import Spec
 from async_wrappers.agents.timing import Meters
 

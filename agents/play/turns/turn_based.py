@@ -24,10 +24,10 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium.spaces import Box
 
-from async_wrappers.agents.acting.past_frames import LANDED, PastFrames, show_effects
+from async_wrappers.agents.acting.frames_read import LANDED, FramesRead, show_effects
 from async_wrappers.agents.learning.making import maker_of_learners
+from async_wrappers.agents.play.actor import Actor, RunningEpisodes, ShownRows
 from async_wrappers.agents.play.learning_agent import LearningAgent
-from async_wrappers.agents.play.many.actor import Actor, Rows, ShownRows
 from async_wrappers.agents.replay.replay import Replay
 from async_wrappers.agents.spaces.schema import EFFECT, batch_of_one, copied, each_array
 from async_wrappers.agents.spec import Spec
@@ -62,11 +62,11 @@ class TurnBasedAgent(LearningAgent):
         self._update_every = spec.update_every
         guide = None if self.lessons is None else self.lessons.guide
         self._actor = Actor(spec, 1, self, guide=guide, in_turn=True)
-        self._evaluation = Rows(spec, 1, eval_mode=True, in_turn=True)
-        past = PastFrames.of(spec, trains=True)
+        self._evaluation = RunningEpisodes(spec, 1, eval_mode=True, in_turn=True)
+        past = FramesRead.of(spec, trains=True)
         past = past if guide is None else replace(past, label_at="effect")  # where the environment reports it
         # None where nothing but the start is read.
-        in_evaluation = PastFrames.of(spec, trains=False)
+        in_evaluation = FramesRead.of(spec, trains=False)
         self._past = past if past.parts else None
         self._past_in_evaluation = in_evaluation if in_evaluation.parts else None
         self._of_box = isinstance(spec.action_space, Box)

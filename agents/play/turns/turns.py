@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
 
-from async_wrappers.agents.acting.past_frames import show_effects
+from async_wrappers.agents.acting.frames_read import show_effects
 from async_wrappers.agents.play.lessons import Lesson
 from async_wrappers.agents.play.play import (
-    Episode,
+    EpisodeResult,
     EpisodeRow,
     Length,
     Phase,
-    Played,
+    PlayedPhase,
     checksum,
     encounter_of,
     environment_seed,
@@ -105,14 +105,14 @@ class Turns:
         agent: Any = self.agent
         return agent.lessons
 
-    def train(self, length: Length) -> Played:
+    def train(self, length: Length) -> PlayedPhase:
         """Play a training phase, or less of it where `Run.due` says so; then the rest is asked for.
 
         Where the run was asked to end all running episodes are cut.
         """
         return self._play_phase(Phase.TRAIN, length)
 
-    def evaluate(self, length: Length) -> Played:
+    def evaluate(self, length: Length) -> PlayedPhase:
         """Play an evaluation phase, with frozen statistics of wrappers.
 
         One that is not whole, because the run was asked to end, leaves no trace.
@@ -126,11 +126,11 @@ class Turns:
                 self.agent.go_on_from(evaluated)
         return phase
 
-    def _play_phase(self, phase: Phase, length: Length) -> Played:
+    def _play_phase(self, phase: Phase, length: Length) -> PlayedPhase:
         run, agent, counts, environment = self._run, self.agent, self._run.counts, self._run.environment
         agent.eval_mode = phase != Phase.TRAIN
         go_to_encounter(environment, encounter := counts.encounters[phase])
-        updates, episodes, frames = agent.updates, list[Episode](), 0
+        updates, episodes, frames = agent.updates, list[EpisodeResult](), 0
         cut_frames = cut_actions = 0
         with run.shown.waiting(phase, lambda _: (self._running.frames, None)):
             while not (length.is_reached(frames, len(episodes)) or run.ending.asked):
@@ -150,9 +150,9 @@ class Turns:
         whole = length.is_reached(frames, len(episodes))
         frames, actions = frames + cut_frames, cut_actions + sum(episode.actions for episode in episodes)
         made, of_all = agent.updates - updates, frames if cut_frames else None
-        return Played(episodes, actions, made, encounter, of_all, times=self._times.take(), whole=whole)
+        return PlayedPhase(episodes, actions, made, encounter, of_all, times=self._times.take(), whole=whole)
 
-    def _play(self, phase: Phase) -> Episode:
+    def _play(self, phase: Phase) -> EpisodeResult:
         run, counts, number = self._run, self._run.counts, self._run.counts.episodes[phase]
         seed = environment_seed(run.settings.seed, phase, number)
         watched: Any = run.environment if phase == Phase.TRAIN else Watched(run.environment)
@@ -220,7 +220,7 @@ class Turns:
         """
         return {}
 
-    def statistics(self, phase: Phase, played: Played, seconds: float) -> tuple[dict[str, Any], dict[str, float]]:
+    def statistics(self, phase: Phase, played: PlayedPhase, seconds: float) -> tuple[dict[str, Any], dict[str, float]]:
         """Return what this way adds to an iteration's line, and to its scalars."""
         times = played.times if phase == Phase.TRAIN else {}
         return {}, {f"Time/{name}": each for name, each in times.items()}
@@ -287,7 +287,7 @@ def play_episode(
     max_frames: int | None = None,
     times: PartTimes | None = None,
     running: Running | None = None,
-) -> Episode:
+) -> EpisodeResult:
     """Play one episode; where ``info["game_over"]`` is False at its end, the rest of the game is played too.
 
     Each life is then an episode of the agent, and the result is that of the game.
@@ -331,7 +331,7 @@ def play_episode(
         observation, begun = environment.reset()  # without a seed: the game continues
         action = agent.begin_episode(observation, begun.get("realtime"))
     won = info.get("won")
-    return Episode(float(info.get("episode_return", score)), frames, actions, None if won is None else bool(won))
+    return EpisodeResult(float(info.get("episode_return", score)), frames, actions, None if won is None else bool(won))
 
 
 class Watched:

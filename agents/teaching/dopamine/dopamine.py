@@ -167,12 +167,12 @@ def _names(names: Any) -> str:
     return ", ".join(sorted(map(str, names))) or "nothing"
 
 
-class _Record:
+class _Placeholder:
     """Stands for an object of a library, such as an optimiser's state, and keeps its constructor's arguments."""
 
     parts: tuple[Any, ...]
 
-    def __new__(cls, *parts: Any, **named: Any) -> _Record:
+    def __new__(cls, *parts: Any, **named: Any) -> _Placeholder:
         made = super().__new__(cls)
         made.parts = (*parts, *named.values())
         return made
@@ -197,7 +197,7 @@ def _stand_in(module: str, name: str) -> Any:
         return Function(_jax_array)
     if (module, name) in (("flax.core.frozen_dict", "FrozenDict"), ("collections", "OrderedDict")):
         return OrderedDict
-    return type(name, (_Record,), {}) if module.partition(".")[0] in _LIBRARIES else None
+    return type(name, (_Placeholder,), {}) if module.partition(".")[0] in _LIBRARIES else None
 
 
 def _bundle(path: Path) -> Mapping[str, Any]:

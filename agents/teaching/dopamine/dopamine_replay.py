@@ -69,12 +69,12 @@ class DopamineReplay:
         self._paths = {name: _file(directory, f"$store$_{name}", number) for name in _STORED}
         self._stack_size = stack_size
         self._steps = {name: _whole(self._paths[name]) for name in _STORED[1:]}
-        self.observation_shape = _Rows(self._paths["observation"]).shape[1:]
+        self.observation_shape = _GzippedRows(self._paths["observation"]).shape[1:]
         path = _file(directory, "add_count", number)
         count = _whole(path)
         if count.shape != () or count.dtype.kind not in "iu" or count < 0:
             raise ValueError(f"{path} must hold a count, got {count.dtype} of shape {list(count.shape)}")
-        self.capacity = _Rows(self._paths["observation"]).shape[0]
+        self.capacity = _GzippedRows(self._paths["observation"]).shape[0]
         for name, column in self._steps.items():
             if column.shape != (self.capacity,) or column.dtype.kind not in "biuf":
                 raise ValueError(
@@ -166,7 +166,7 @@ class DopamineReplay:
         """Yield rows and their observations, oldest first: a million images do not fit into memory twice."""
         path = self._paths["observation"]
         for first, last in ((self._cursor, self._rows), (0, self._cursor)):
-            yield from enumerate(_Rows(path).read(first, last, to_end=last == self._rows), first)
+            yield from enumerate(_GzippedRows(path).read(first, last, to_end=last == self._rows), first)
 
 
 def _episode(
@@ -198,7 +198,7 @@ def _without_ones(shape: tuple[int, ...]) -> tuple[int, ...]:
 _TORN = (OSError, EOFError, ValueError, MemoryError, zlib.error)
 
 
-class _Rows:
+class _GzippedRows:
     """An array of NumPy's under gzip, read row by row.
 
     Raises:

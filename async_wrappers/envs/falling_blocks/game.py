@@ -107,7 +107,7 @@ OFFSETS = (*(tuple(_blocks(piece, turn) for turn in range(4)) for piece in range
 SHAPES = tuple(tuple(sum(1 << offset for offset in turn) for turn in piece) for piece in OFFSETS)
 
 
-class Uniform:
+class UniformPieces:
     """Deals pieces, as indices into `NAMES`: all alike, each draw independent.
 
     All of its state is in the NumPy generator that it is made of.
@@ -126,7 +126,7 @@ class Uniform:
         return self.roll()
 
 
-class Biased(Uniform):
+class Biased(UniformPieces):
     """The Game Boy's rule, which meant to avoid three pieces of a kind in a row and favours some pieces instead.
 
     A roll is the divider register, eight bits that count on all the time, modulo 7 (0 counts as 256). It is rejected,
@@ -150,7 +150,7 @@ class Biased(Uniform):
         return self.roll()
 
 
-GENERATORS = {"biased": Biased, "uniform": Uniform}
+GENERATORS = {"biased": Biased, "uniform": UniformPieces}
 
 
 # Buttons, as bits, and the one that each action holds.
@@ -206,7 +206,7 @@ class Game:
     )
     __slots__ = (*STATE, "_generator", "field")
 
-    def __init__(self, level: int, generator: Uniform) -> None:
+    def __init__(self, level: int, generator: UniformPieces) -> None:
         """Begin a game; its first piece has entered."""
         self._generator = generator
         self.field = EMPTY_FIELD

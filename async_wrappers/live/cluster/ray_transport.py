@@ -25,14 +25,14 @@ from async_wrappers.fleet import waits
 from async_wrappers.fleet.fleet import Fleet, What
 from async_wrappers.fleet.ray_fleet import Actors, ending
 from async_wrappers.fleet.supervised import RunFailed
-from async_wrappers.live.cluster.ray_worker import Job, RayWorker, missing_module, versions
+from async_wrappers.live.cluster.ray_worker import RayWorker, WorkerJob, missing_module, versions
 from async_wrappers.live.cluster.ray_workers import RayWorkers
 from async_wrappers.live.inference.transport import Ready
 from async_wrappers.live.memory.exchange import Fate, Finished, Ticket
 from async_wrappers.live.memory.layout import SharedLayout
 from async_wrappers.live.memory.weights import WeightsBoard
 from async_wrappers.live.remote.remote_transport import Reasons
-from async_wrappers.live.remote.wire import HEADER, Answers, Kind, Tickets, checked
+from async_wrappers.live.remote.wire import HEADER, Answers, Kind, TicketRecords, checked
 from async_wrappers.live.report.journey import RoundTrip
 from async_wrappers.live.run_spec import LoopConfig
 from async_wrappers.ray_cluster import connect_to_ray, disconnect_from_ray, room
@@ -210,9 +210,9 @@ class RayTransport:
         encodes = layout.features is not None
         extras = None if encodes else layout.extras
         self._answers = Answers(layout.answers, extras)
-        self._record, self._answer = Tickets(layout.observation_space).record(), self._answers.record()
+        self._record, self._answer = TicketRecords(layout.observation_space).record(), self._answers.record()
         spaces = layout.observation_space, layout.answers, extras, encodes
-        job = Job(make_policy, *spaces, layout.weights, max(1, int(workers.num_cpus)))
+        job = WorkerJob(make_policy, *spaces, layout.weights, max(1, int(workers.num_cpus)))
         self._first_timeout = int(min(config.start_timeout, 1e9) * 1e9)
         self._times, self._least = config.overdue
         self._longest = self._reconnections = self._servers = 0
@@ -230,7 +230,7 @@ class RayTransport:
 
     # The loop's calls.
 
-    def publish(self, number: int, observation: Any) -> None:
+    def show(self, number: int, observation: Any) -> None:
         """Keep a frame's bytes."""
         self._record.show(observation)
 

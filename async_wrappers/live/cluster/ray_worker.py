@@ -18,14 +18,14 @@ import gymnasium as gym
 from async_wrappers.live.inference.worker import infer, take_weights
 from async_wrappers.live.memory.exchange import Fate
 from async_wrappers.live.memory.weights import WeightsLayout
-from async_wrappers.live.remote.wire import SENTENCE, Answers, Kind, Tickets, encoded
+from async_wrappers.live.remote.wire import SENTENCE, Answers, Kind, TicketRecords, encoded
 from async_wrappers.policy import as_act
 from async_wrappers.ray_cluster import exits_told
 from async_wrappers.version import __version__
 
 
 @dataclass(frozen=True)
-class Job:
+class WorkerJob:
     """What all workers of a run have in common.
 
     Attributes:
@@ -66,7 +66,7 @@ class RayWorker:
         Args:
             number: Of the worker.
             theirs: The `versions` of the environment loop's machine.
-            job: A pickled `Job`.
+            job: A pickled `WorkerJob`.
 
         Raises:
             Exception: That of `make_policy`.
@@ -87,7 +87,7 @@ class RayWorker:
         if run.weights is not None and not hasattr(policy, "load_weights"):
             raise ValueError(f"a policy needs load_weights(weights, version) where a learner runs, got {policy!r}")
         self._act = as_act(policy, run.encodes)
-        self._ticket = Tickets(run.observation_space).record()
+        self._ticket = TicketRecords(run.observation_space).record()
         self._answer = Answers(run.answers, run.extras).record()
         self._policy = policy
         return None

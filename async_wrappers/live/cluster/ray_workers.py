@@ -44,7 +44,7 @@ def _runtime_env(name: str, value: Any) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class _Arguments(Settings):
+class _WorkerArguments(Settings):
     address: str | None = setting(
         None,
         "Of the cluster's head, such as ``'10.0.0.1:6379'``, or ``'auto'`` for the one that this machine belongs to. "
@@ -67,9 +67,9 @@ class _Arguments(Settings):
     )
 
 
-@documented(_Arguments)
+@documented(_WorkerArguments)
 @dataclass(frozen=True)
-class RayWorkers(_Arguments):
+class RayWorkers(_WorkerArguments):
     """Workers on the nodes of a Ray cluster: ``AsyncRunner(..., backend=RayWorkers("10.0.0.1:6379", num_gpus=0.25))``.
 
     ``backend="ray"`` is one with the defaults. Each worker is an actor. The environment loop, and learners, have

@@ -47,7 +47,7 @@ class Transport(Protocol):
     ticket or without, gives a `Finished` of fate LOST and number -1, and may be ready again after that.
     """
 
-    def publish(self, number: int, observation: Any) -> None:
+    def show(self, number: int, observation: Any) -> None:
         """Show the newest frame, of which workers must read a copy; numbers go up by one."""
 
     def start(self, worker: int, ticket: Ticket) -> None:
@@ -78,7 +78,7 @@ class SharedTransport:
         self._incarnations: list[int] = self._controls.incarnations.tolist()
         self._told = self._controls.incarnations.tobytes()  # the same, as they lie in shared memory
 
-    def publish(self, number: int, observation: Any) -> None:
+    def show(self, number: int, observation: Any) -> None:
         """Put a frame into the ring."""
         self._ring.write(number, observation)
 
@@ -173,6 +173,9 @@ class VirtualTransport:
         extras: Space of the values that policies leave for the learner beside an action; None for none.
         features: Space of the features that policies with memory answer; None for policies without memory.
 
+    Attributes:
+        time: In nanoseconds.
+
     Raises:
         ValueError: An object that is no policy, or a policy that cannot load the weights that are learnt.
     """
@@ -192,7 +195,7 @@ class VirtualTransport:
         self._answers = action_space if features is None else features
         self._latency, self._learners = latency, learners
         self._loaders = [] if board is None else [WeightsLoader(policy, board) for policy in policies]
-        self._now = 0
+        self.time = 0
         self._draw: Callable[[], int] = latency.stream(0).draw
         self._events: list[Ready | Finished] = [Ready(worker) for worker in range(len(policies))]
         self._end_of = [0] * len(policies)
@@ -200,17 +203,17 @@ class VirtualTransport:
         self._shown: Any = None
 
     def now(self) -> int:
-        """Return the time in nanoseconds."""
-        return self._now
+        """Return the time."""
+        return self.time
 
     def restart(self, seed: int, now: int) -> None:
         """Begin an episode: its seed starts all latencies anew, and time is `now`."""
-        self._now = now
+        self.time = now
         self._draw = self._latency.stream(np.random.SeedSequence((seed, _INFERENCES))).draw
         if self._learners is not None:
             self._learners.restart(seed)
 
-    def publish(self, number: int, observation: Any) -> None:
+    def show(self, number: int, observation: Any) -> None:
         """Show the newest frame, which the environment must not change before time is advanced past it."""
         self._shown = observation
 
@@ -224,27 +227,23 @@ class VirtualTransport:
         version, updates = (0, 0) if loader is None else (loader.load(), loader.updates)
         try:
             act, shown = self._act[worker], deepcopy(self._shown)
-            answer = infer(worker, ticket, shown, act, self._answers, self._now, self._extras, self._encodes)
+            answer = infer(worker, ticket, shown, act, self._answers, self.time, self._extras, self._encodes)
         except Exception as error:
             error.add_note(f"raised in worker {worker}")
             raise
-        ended = self._now + self._draw()
+        ended = self.time + self._draw()
         # A copy: a policy may fill the same array again before this action's frame has come.
         action, extras = deepcopy(answer.action), None if answer.extras is None else deepcopy(answer.extras)
-        finished = Finished(worker, ticket.number, self._now, ended, answer.fate, action, version, extras, updates)
+        finished = Finished(worker, ticket.number, self.time, ended, answer.fate, action, version, extras, updates)
         self._end_of[worker] = ended
         heapq.heappush(self._ends, (ended, worker, finished))
 
     def collect(self, until: int) -> list[Ready | Finished]:
         """Return the inferences that have ended by now, the earliest first; time stands still."""
         events, self._events = self._events, []
-        while self._ends and self._ends[0][0] <= self._now:
+        while self._ends and self._ends[0][0] <= self.time:
             events.append(heapq.heappop(self._ends)[-1])
         return events
-
-    def has_news(self) -> bool:
-        """Return whether `collect` would return an event."""
-        return bool(self._events) or (bool(self._ends) and self._ends[0][0] <= self._now)
 
     def end_of(self, worker: int) -> int:
         """Return when the inference that a worker started last will have ended."""
@@ -253,8 +252,8 @@ class VirtualTransport:
     def advance(self, until: int) -> None:
         """Let time pass, in which learners update their weights."""
         if self._learners is not None:
-            self._learners.run(self._now, until)
-        self._now = until
+            self._learners.run(self.time, until)
+        self.time = until
 
     def discard(self) -> list[Finished]:
         """Return the inferences that have not been collected, as they will end, and drop them."""

@@ -17,7 +17,7 @@ from async_wrappers.live.memory.exchange import DECISION, Fate, Finished, Ticket
 from async_wrappers.live.memory.layout import SharedLayout, SharedMemory
 from async_wrappers.live.memory.weights import Reading, WeightsBoard
 from async_wrappers.policy import Decision, NoAction, as_act
-from async_wrappers.wrappers.action_conversion import RefusedAction, as_action, refusal
+from async_wrappers.wrappers.action_conversion import RefusedAction, as_action, refusal, with_extras
 
 TICKET = struct.Struct(f"<qq{DECISION}")  # a Ticket
 MESSAGE = struct.Struct("<HHI")  # worker, its incarnation (modulo 2**16), one of the two below
@@ -72,19 +72,6 @@ def infer(
     return Finished(worker, ticket.number, began, time.monotonic_ns(), fate, action, 0, left)
 
 
-def with_extras(answer: Any, extras: gym.spaces.Dict) -> tuple[Any, Any]:
-    """Return the action and the extras of a policy's answer, the latter as an element of their space."""
-    if not (hasattr(answer, "action") and hasattr(answer, "extras")):
-        raise ValueError(
-            f"a policy must return an object with the attributes action and extras where extras are declared, got "
-            f"{answer!r}"
-        )
-    try:
-        return answer.action, as_action(extras, answer.extras)
-    except RefusedAction as reason:
-        raise ValueError(f"a policy's extras must be an element of {extras}, got {answer.extras!r}: {reason}") from None
-
-
 def take_weights(policy: Any, weights: Any, version: int, updates: int) -> None:
     """Give a policy weights, with the number of updates that the learners had made until them."""
     policy.load_weights(weights, version)
@@ -115,8 +102,9 @@ class WeightsLoader:
 
     def load(self, reading: Reading | None = None) -> int:
         """Load the weights of a reading, or the newest ones, unless the policy has them; return their version."""
-        version, copy = (self._board.version, self._board.version % 2) if reading is None else reading[:2]
+        version = self._board.version if reading is None else reading.version
         if version != self.version:
+            copy = version % 2
             self.version, self.updates = version, self._board.updates(copy)
             take_weights(self._policy, self._weights[copy], version, self.updates)
         return version

@@ -21,7 +21,7 @@ from async_wrappers.live.memory.layout import SharedLayout, SharedMemory
 from async_wrappers.live.report.histogram import Histogram
 
 
-class Learner(Protocol):
+class LiveLearner(Protocol):
     """Steps weights of its own; the runner shows it transitions and publishes its weights.
 
     Optional:
@@ -89,7 +89,7 @@ class LearnerLoop:
 
     Args:
         number: Which learner this is, from 0.
-        learner: A `Learner`.
+        learner: A `LiveLearner`.
         layout: Of the memory, weights included.
         memory: Shared with the environment loop, the workers, the supervisor and the other learners. Its last block is
             the lock under which a learner applies its gradients; where it is this process's own, all learners take

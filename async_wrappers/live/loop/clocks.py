@@ -27,7 +27,7 @@ same questions, and does not know which of the two it has.
 #                 which is the key by which `WorkerPool` keeps them
 #
 # A frame is known by two numbers: `start`, counted from the beginning of its episode, and `number`, counted from the
-# beginning of the run. The ring of published frames is indexed by `number`, so that no two episodes share a slot, and
+# beginning of the run. The ring of shown frames is indexed by `number`, so that no two episodes share a slot, and
 # an inference belongs to the present episode if its number is not below that of the episode's first frame.
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from __future__ import annotations
 import gc
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from copy import deepcopy
 from functools import partial
@@ -61,7 +61,7 @@ _OVERSLEPT = 200_000  # nanoseconds by which a sleep may be too long
 
 
 class Clock:
-    """Base of both clocks. Call on each frame: `wait_for`, `publish`, `begin_frame`, `choose`, `pass_frame`.
+    """Base of both clocks. Call on each frame: `wait_for`, `show`, `begin_frame`, `choose`, `pass_frame`.
 
     Args:
         transport: Carries frames to workers and actions back.
@@ -70,7 +70,7 @@ class Clock:
         stops: Asked now and then whether to end.
         now: The time, in nanoseconds; that of the transport.
         warns: Called with a sentence for the user.
-        started: Called when workers have started to infer the present frame.
+        started: Called when workers have started to infer the present frame; None where nobody asks.
         splits: Whether workers send features, of which a policy with memory makes actions later.
         spaced: Whether frames are a machine's, which are not made up for (`schedule/frames.py`).
 
@@ -94,7 +94,7 @@ class Clock:
         stops: Callable[[], bool],
         now: Callable[[], int],
         warns: Callable[[str], None],
-        started: Callable[[], None],
+        started: Callable[[], None] | None,
         splits: bool,
         spaced: bool = False,
     ) -> None:
@@ -115,7 +115,7 @@ class Clock:
             if self._stagger.playout is None:
                 refuse_early_stop(config.stop_after_missed, self._frames.frame_at(modelled.quantile(0.0)))
         self._ended: list[tuple[Span, int, int | None, int, int]] = []  # inferences, as `Measurements` notes them
-        self._number = -1  # of the frame published last
+        self._number = -1  # of the frame shown last
         self._first = 0  # number of the episode's first frame
         self._since: float = math.inf  # tickets from before that time are not of this phase
         self._last_deadline = 0  # of the frame after the last one played
@@ -183,8 +183,7 @@ class Clock:
             frames: Of the episode.
             played: Of the phase before it.
         """
-        for inference in self._ended:
-            self.record.note_inference(*inference)
+        self.record.note_inferences(self._ended)
         self._ended.clear()
 
     def close(self, after: int) -> None:
@@ -205,14 +204,14 @@ class Clock:
         """Let a frame begin; its lateness is recorded once it is played (`begin_frame`)."""
         raise NotImplementedError
 
-    def publish(self, observation: Any) -> int:
+    def show(self, observation: Any) -> int:
         """Show the frame's observation to the workers; return its number in the run."""
         self._number += 1
-        self._transport.publish(self._number, observation)
+        self._transport.show(self._number, observation)
         return self._number
 
     def begin_frame(self, ticket: Ticket, observation: Any) -> None:
-        """Collect arrived messages, and let the workers that may start infer the frame published last.
+        """Collect arrived messages, and let the workers that may start infer the frame shown last.
 
         Args:
             ticket: The order for them.
@@ -223,7 +222,7 @@ class Clock:
         if self._grants:
             self.take_turns()
         self._report_overdue()
-        self._dispatcher.frame(ticket.start)
+        self._dispatcher.frame(ticket.decision.start)
         self.listen(0)
         self._start_workers()
 
@@ -258,9 +257,11 @@ class Clock:
 
     def listen(self, until: int) -> None:
         """Handle messages of workers; wait for them until a monotonic time."""
-        if self._grants:
-            self.take_turns()
-        for event, inference in self.pool.collect(until):
+        raise NotImplementedError
+
+    def _hear(self, events: Iterable[tuple[Ready | Finished, Inference | None]]) -> None:
+        """Handle messages, each with the inference that it ends."""
+        for event, inference in events:
             self._note(event, inference)
             if isinstance(event, Ready):
                 self._dispatcher.free(event.worker, self._now() - self.begin)
@@ -315,7 +316,7 @@ class Clock:
             self._warns(f"{sentence}; the default action takes the place of each that is refused")
 
     def _running(self) -> Iterator[int]:
-        return (inference.ticket.start for inference in self.pool.of_episode(self._first))
+        return (inference.ticket.decision.start for inference in self.pool.of_episode(self._first))
 
     def _ends(self) -> Callable[[int, int, int], int] | None:
         """Return the function from an inference's start to its end; None if ends are reported afterwards."""
@@ -337,7 +338,7 @@ class Clock:
         refuse_early_stop(self._config.stop_after_missed, self._stagger.playout)
 
     def _start_workers(self) -> None:
-        """Let the workers that may start infer the frame published last."""
+        """Let the workers that may start infer the frame shown last."""
         raise NotImplementedError
 
     def _report_overdue(self) -> None:
@@ -353,7 +354,7 @@ class Clock:
 
     def _book(self, inference: Inference, span: Span, latency: int, exchange: int | None) -> None:
         """Record an inference that has ended: with the episode's end, or at once in measurements that are bounded."""
-        noted = span, latency, exchange, inference.number, inference.ticket.frame
+        noted = span, latency, exchange, inference.number, inference.ticket.decision.frame
         if self._config.timeline is None:
             self._ended.append(noted)
         else:
@@ -396,7 +397,7 @@ class RealClock(Clock):
 
     def bring_up(self, shown: Any, episode: int) -> Any:
         """Let each worker infer once, and measure how long it takes; see `Clock.bring_up`."""
-        number = self.publish(shown)
+        number = self.show(shown)
         # in evaluation mode, as exploring may need no inference
         infer = partial(self.pool.start, ticket=Ticket(0, number, Decision(episode, 0, 0, True)))
         config = self._config
@@ -432,6 +433,11 @@ class RealClock(Clock):
         self._due, self.lateness = deadline, now - deadline
         if self._spacing is not None:
             self._make_up_for(frame, self.lateness)
+
+    def listen(self, until: int) -> None:
+        if self._grants:
+            self.take_turns()
+        self._hear(self.pool.collect(until))
 
     def deadline(self, frame: int) -> int:
         """That of a frame which has moved the next ones is its own."""
@@ -518,7 +524,7 @@ class RealClock(Clock):
 
     def _start_workers(self) -> None:
         workers = self._dispatcher.starts(self._now() - self.begin)
-        if workers:
+        if workers and self._started is not None:
             self._started()
         for worker in workers:
             self.pool.start(worker, self._ticket, self._shown)
@@ -541,7 +547,7 @@ class RealClock(Clock):
             if event.trip is not None:
                 self.record.round_trips.append(event.trip)
             ticket, latency = inference.ticket, event.ended - event.began
-            span = Span(event.worker, ticket.episode, ticket.start, event.began, event.ended)
+            span = Span(event.worker, ticket.decision.episode, ticket.decision.start, event.began, event.ended)
             self._book(inference, span, latency, self._now() - inference.sent - latency)
 
     def _take_in(self, event: Finished, inference: Inference | None) -> None:
@@ -549,7 +555,7 @@ class RealClock(Clock):
             self._dispatcher.gone(event.worker)
         if inference is None:
             return
-        start, done = inference.ticket.start, event.fate == Fate.DONE
+        start, done = inference.ticket.decision.start, event.fate == Fate.DONE
         if inference.ticket.number >= self._first:  # it is of the present episode
             if done:
                 self.pool.wait(inference, event)
@@ -605,11 +611,11 @@ class VirtualClock(Clock):
         self._transport.advance(deadline)
 
     def listen(self, until: int) -> None:
-        """Handle inferences that have ended by now, without a wait."""
-        if self._transport.has_news():
-            super().listen(until)
-        elif self._grants:
+        """Handle inferences that have ended by now, without a wait: simulated time never stands still by itself."""
+        if self._grants:
             self.take_turns()
+        if ended := self._transport.collect(until):
+            self._hear(self.pool.take_in(ended))
 
     def next_start(self) -> int | None:
         """All ends are booked."""
@@ -620,7 +626,7 @@ class VirtualClock(Clock):
 
     def _start(self, worker: int, frame: int, now: int) -> int:
         """Start a worker, and return when its inference will end."""
-        self.pool.start(worker, self._ticket, self._shown)
+        self.pool.start(worker, self._ticket, self._shown, self.begin + now)
         return self._transport.end_of(worker) - self.begin
 
     def _set_begin(self, seed: int, played: int) -> None:
@@ -635,7 +641,7 @@ class VirtualClock(Clock):
         self._transport.restart(seed, self.begin)
 
     def _start_workers(self) -> None:
-        if self._dispatcher.starts(self._now() - self.begin):  # which has started them by `_start`
+        if self._dispatcher.starts(self._transport.time - self.begin) and self._started is not None:  # by `_start`
             self._started()
         self.listen(0)  # some may have ended
 
@@ -645,7 +651,7 @@ class VirtualClock(Clock):
             return
         self._note_fate(event.fate)
         ticket, ended = inference.ticket, int(min(event.ended, cut))
-        span = Span(event.worker, ticket.episode, ticket.start, event.began, ended)
+        span = Span(event.worker, ticket.decision.episode, ticket.decision.start, event.began, ended)
         self._book(inference, span, event.ended - event.began, None)
 
     def _take_in(self, event: Finished, inference: Inference | None) -> None:

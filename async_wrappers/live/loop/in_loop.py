@@ -53,7 +53,7 @@ class InLoopTransport:
         self._shown: Any = None
         self._events: list[Ready | Finished] = [Ready(0)]
 
-    def publish(self, number: int, observation: Any) -> None:
+    def show(self, number: int, observation: Any) -> None:
         """Show the newest frame, which the environment must not change before its next step."""
         self._shown = observation
 
@@ -100,7 +100,8 @@ class InLoopClock(RealClock):
         workers = self._dispatcher.starts(self._now() - self.begin)
         if not workers:
             return
-        self._started()
+        if self._started is not None:
+            self._started()
         for worker in workers:
             self.pool.start(worker, self._ticket, self._shown)
         self.listen(0)  # the answer is there
@@ -108,5 +109,5 @@ class InLoopClock(RealClock):
 
     def _times(self, event: Finished, inference: Inference) -> tuple[int, int]:
         """Return the beginning of the frame as both the inference's beginning and its end."""
-        began = self._frames.begin(inference.ticket.start)
+        began = self._frames.begin(inference.ticket.decision.start)
         return began, began

@@ -1,4 +1,4 @@
-"""The environment loop: publish the frame, hand out starts, collect actions, choose one, step; on every deadline."""
+"""The environment loop: show the frame, hand out starts, collect actions, choose one, step; on every deadline."""
 
 # The time line of a frame
 # ========================
@@ -9,7 +9,7 @@
 # (`schedule/frames.py`).
 #
 #   t_k                                                                                          t_k+1
-#    |  1 publish   2 collect   3 start   4 choose   5 step            6 wait                      |
+#    |  1 show      2 collect   3 start   4 choose   5 step            6 wait                      |
 #   -+-----o------------o-----------o---------o---------o---------------o------------o------------+----> time
 #    |     |            |           |         |         |               |            |            |
 #    |    o_k is     actions     workers    one of    o_k+1 is       an action    a worker        |
@@ -18,15 +18,15 @@
 #    |                                      are due   until t_k+1    a later      o_k             |
 #    |                                                               frame                        |
 #
-# 1. The observation is published at its deadline, although `step` returned it earlier. Policies would otherwise read
+# 1. The observation is shown at its deadline, although `step` returned it earlier. Policies would otherwise read
 #    the future by as much as the step was quick, and a slow step would look like a long delay. That is right for a
 #    simulator, whose step is the frame. A machine's frame takes its time: the action is sent in 5, and the reading is
-#    taken at t_k+1, just before it is published (`machine.py`), so that it is fresh when inference begins.
+#    taken at t_k+1, just before it is shown (`machine.py`), so that it is fresh when inference begins.
 # 2. Actions that have arrived by now are in time for this frame. On a real clock a decision that reads o_k
 #    therefore takes effect on frame k + 1 at the earliest. On the virtual clock, where an inference may take no
 #    time, it can be frame k; where the loop itself decides, between 3 and 4 (`in_loop.py`), it is.
 # 3. Workers start before the choice, and may start again at any time during the wait, always on the newest frame that
-#    is published. Who starts when is the strategy's decision (`schedule/stagger.py`).
+#    is shown. Who starts when is the strategy's decision (`schedule/stagger.py`).
 # 4. The dispatcher (`schedule/dispatch.py`) chooses among the actions that are due. If there is none, the frame gets
 #    the default action. The loop waits for no worker, as the environment that it models does not wait.
 #    With chunks the action that lands is the beginning of the frames' actions, until the next one lands.
@@ -128,7 +128,12 @@ class _Episode:
         self.paused: int | None = None  # first frame of the pause that goes on
         self.pauses: list[tuple[int, int]] = []  # first frame, and the frame after the last
         self.effects = record.effects_of(number, lived, self.pauses)  # start and effect of each decision
-        self.rewards = self.score = 0.0
+        self.rewards, self.info = 0.0, dict[str, Any]()  # the latter of the newest step
+
+    @property
+    def score(self) -> float:
+        """The return so far, as the environment reports it."""
+        return score_of(self.info, self.rewards)
 
     @property
     def sent_before(self) -> _SentBefore:
@@ -162,7 +167,7 @@ class _Episode:
             got = self.ledger.close(frame)
             if self.journal is not None:
                 self.journal.close(*got)
-        return self.ledger.land(inference.ticket.start, frame, made.action, observation)
+        return self.ledger.land(inference.ticket.decision.start, frame, made.action, observation)
 
     def end(self, terminal: bool, following: Any, newest: Any, frame: int) -> None:
         """End it for the learners, for whom the next decision begins another one.
@@ -250,8 +255,10 @@ class EnvironmentLoop:
         if self._guard is not None:
             self._halves = self._guard
             self._limiters[:0] = self._guard.limiters
+        self._older = release if release is not None and release.reads_older else None
         terms = {"splits": release is not None, "spaced": self._halves.reads_late}
-        self.clock = clock(transport, config, controls, self._stops, now, warns, self._note_start, **terms)
+        started = None if self._stacks is None else self._note_start
+        self.clock = clock(transport, config, controls, self._stops, now, warns, started, **terms)
 
     def play(self, phase: PhaseSpec) -> Measurements:
         """Play a phase; garbage is collected between its episodes and never inside a frame.
@@ -348,7 +355,8 @@ class EnvironmentLoop:
         info: dict[str, Any] = {}
         frame, terminated, truncated = 0, False, False
         while not (terminated or truncated or frame == limit):
-            if self._stops() or self._record.hopeless or self._gives_up(self._ledger.missed):
+            hopeless = self._record.fates.get("refused") and self._record.hopeless
+            if self._stops() or hopeless or self._gives_up(self._ledger.missed):
                 self._record.stopped = True
                 break
             if not (frame and halves.reads_late):
@@ -359,14 +367,15 @@ class EnvironmentLoop:
             self._pause_or_resume(episode, observation, frame)
             shown = self._read(observation, frame)
             self._frame, self._stack = frame, shown
-            ticket = Ticket(0, clock.publish(shown), Decision(number, frame, lived, phase.eval_mode))
+            ticket = Ticket(0, clock.show(shown), Decision(number, frame, lived, phase.eval_mode))
             clock.begin_frame(ticket, deepcopy(shown) if learns else None)  # an environment may reuse its array
             if self._deadman is not None and episode.paused is None and clock.is_held_up() and self._watch():
                 self._pause(episode, observation, frame, frame)  # it was let go while the loop was held up
             sent_before = episode.sent_before
             action = self._action_of(episode, observation, frame)
             clock.pass_frame(frame)
-            clock.wait_to_send(frame)
+            if halves.reads_late:
+                clock.wait_to_send(frame)
             stopped = self._stopped(episode, sent_before, observation, frame)
             sent = self._send(halves.send, action if stopped is None else stopped)
             if sent is None:
@@ -382,7 +391,7 @@ class EnvironmentLoop:
             if episode.paused is None:
                 self._ledger.reward += reward
             episode.rewards += reward
-            episode.score = score_of(info, episode.rewards)
+            episode.info = info
             if (glance := clock.pool.glance) is not None:
                 shows = phase.number, number, frame, clock.deadline(frame), clock.lateness
                 glance.frame(*shows, *episode.behind, float(episode.score))
@@ -445,6 +454,8 @@ class EnvironmentLoop:
 
     def _send(self, send: Callable[[Any], Any], action: Any) -> Any:
         """Send an action; return what was sent if it differs, else None."""
+        if not self._halves.reads_late:
+            return send(action)
         self.clock.begin_send()  # limits ask again: what has held the loop up until they are reckoned counts
         sent = send(action)
         self.clock.end_send()
@@ -555,7 +566,7 @@ class EnvironmentLoop:
                 self._record.held = (self._record.held or 0) + 1
             else:
                 self._note_decision(episode, inference, frame, made.version, lag)
-            episode.decision = inference.ticket.start, frame - inference.ticket.start, lag
+            episode.decision = inference.ticket.decision.start, frame - inference.ticket.decision.start, lag
             action = episode.land(inference, made, observation, newest, frame)
         else:
             action = ledger.go_on(frame, observation)
@@ -570,11 +581,13 @@ class EnvironmentLoop:
     def _held(self, episode: _Episode, frame: int) -> Inference | None:
         """Return the features by which a fast path decides on a frame without new ones; None if it does not."""
         longest, features = self._config.max_features_age, episode.features
-        return None if longest is None or features is None or frame - features.ticket.start > longest else features
+        if longest is None or features is None or frame - features.ticket.decision.start > longest:
+            return None
+        return features
 
     def _note_decision(self, episode: _Episode, inference: Inference, frame: int, version: int, lag: int) -> None:
         """Note that the action of an inference takes effect, made with weights that many updates ago."""
-        start = inference.ticket.start
+        start = inference.ticket.decision.start
         self._record.versions.append(version)
         if self._record.lags is not None and self._controls is not None:
             self._record.lags.append(lag)
@@ -607,7 +620,7 @@ class EnvironmentLoop:
 
     def _newest(self, observation: Any, frame: int) -> Any:
         """Return what a fast path reads on a frame, and a critic of effects: its observation, or a little older one."""
-        return observation if self._release is None else self._release.fresh(observation, frame)
+        return observation if self._older is None else self._older.fresh(observation, frame)
 
     def _following(self, observation: Any, frame: int) -> Any:
         """Return the observation of the decision in flight that is due first; this frame's if none is in flight."""
@@ -666,7 +679,7 @@ class EnvironmentLoop:
         assert self._prefix is not None and self._chunks is not None
         unfinished, coming = self.clock.committed(frame)
         landed = [
-            Landed(inference.ticket.start, due, frame, inference.answer.action)
+            Landed(inference.ticket.decision.start, due, frame, inference.answer.action)
             for due, inference in coming
             if isinstance(inference.answer, Action)
         ]
@@ -681,6 +694,6 @@ class EnvironmentLoop:
         return self._stacks.join(shown, self.clock.in_flight())
 
     def _note_start(self) -> None:
-        """Remember the input of the workers that start on the frame published last."""
-        if self._stacks is not None:
-            self._stacks.started(self._frame, self._stack)
+        """Remember the input of the workers that start on the frame shown last, where policies read stacks."""
+        assert self._stacks is not None
+        self._stacks.started(self._frame, self._stack)

@@ -12,13 +12,13 @@ from typing import Any
 import gymnasium as gym
 
 from async_wrappers.checks import whole
-from async_wrappers.live.inference.worker import WeightsLoader, inference_mode, with_extras
+from async_wrappers.live.inference.worker import WeightsLoader, inference_mode
 from async_wrappers.live.loop.workers import Action, Features, Refusal
 from async_wrappers.live.memory.exchange import Ticket
 from async_wrappers.live.memory.weights import WeightsBoard
 from async_wrappers.needs import refuse
 from async_wrappers.policy import Decision, Memory, as_act
-from async_wrappers.wrappers.action_conversion import RefusedAction, as_action, refusal
+from async_wrappers.wrappers.action_conversion import RefusedAction, as_action, refusal, with_extras
 from async_wrappers.wrappers.past_frames import FreshFrames
 
 _WARM = 3  # releases before the first frame
@@ -48,6 +48,7 @@ class Release:
 
     Attributes:
         has_fast_path: Whether the policy reads fresh observations.
+        reads_older: Whether these are some frames older than the newest.
 
     Raises:
         ValueError: A policy that is none in two halves, or that cannot load the weights that are learnt.
@@ -65,7 +66,7 @@ class Release:
         age = getattr(policy, "fast_age", None)
         age = None if age is None else whole("fast_age of the policy", age, 0, unit="frames", or_none=True)
         self._past = FreshFrames(age) if age else None  # where it reads one that is older than the newest
-        self.has_fast_path, self._frame = age is not None, -1
+        self.has_fast_path, self.reads_older, self._frame = age is not None, self._past is not None, -1
         self._policy, self._action_space, self._extras = policy, action_space, extras
         self._board, self._reader = board, reader
         self._loader = None if board is None else WeightsLoader(policy, board)
@@ -86,9 +87,13 @@ class Release:
             self._past.begin()
 
     def fresh(self, observation: Any, frame: int) -> Any:
-        """Return what a fast path reads on a frame of the episode, whose observation is the newest; asked on each."""
-        if self._past is None:
-            return observation
+        """Return what a fast path that `reads_older` ones reads on a frame of the episode; it is asked on each.
+
+        Args:
+            observation: The newest.
+            frame: Of the episode.
+        """
+        assert self._past is not None
         if frame != self._frame:
             self._past.take(observation)
             self._frame = frame

@@ -134,9 +134,17 @@ class WorkerPool:
         """The workers that are up and infer nothing."""
         return sorted(self._up - self.running.keys())
 
-    def start(self, worker: int, ticket: Ticket, observation: Any = None) -> None:
-        """Let a free worker infer a published frame; `observation` is kept with it, for the learners."""
-        self.running[worker] = Inference(self._ordered, worker, ticket, self._now(), observation)
+    def start(self, worker: int, ticket: Ticket, observation: Any = None, sent: int | None = None) -> None:
+        """Let a free worker infer a shown frame.
+
+        Args:
+            worker: Who infers.
+            ticket: The order.
+            observation: Kept with the inference, for the learners.
+            sent: The time, where the caller knows it.
+        """
+        sent = self._now() if sent is None else sent
+        self.running[worker] = Inference(self._ordered, worker, ticket, sent, observation)
         self._ordered += 1
         self._transport.start(worker, ticket)
 
@@ -169,7 +177,7 @@ class WorkerPool:
             inference.answer = Features(finished.action, finished.updates)
         else:
             inference.answer = Action(finished.action, finished.extras, finished.version, finished.updates)
-        self._waiting[Due(inference.ticket.start, inference.worker)] = inference
+        self._waiting[Due(inference.ticket.decision.start, inference.worker)] = inference
 
     def take(self, due: Due) -> Inference:
         """Return the inference whose action is applied now, and drop those that are no newer."""
@@ -192,7 +200,7 @@ class WorkerPool:
         return self._waiting[Due(start, worker)]
 
     def of_episode(self, first: int) -> Iterator[Inference]:
-        """Yield the inferences that go on and read published frame `first` or a newer one."""
+        """Yield the inferences that go on and read shown frame `first` or a newer one."""
         return (inference for inference in self.running.values() if inference.ticket.number >= first)
 
     def observation(self, start: int, first: int) -> Any:
@@ -203,7 +211,7 @@ class WorkerPool:
             first: Number of the first frame that was published in the episode.
         """
         known = (*self._waiting.values(), *self.of_episode(first))
-        return next((inference.observation for inference in known if inference.ticket.start == start), None)
+        return next((inference.observation for inference in known if inference.ticket.decision.start == start), None)
 
     def collect(self, until: int) -> list[tuple[Ready | Finished, Inference | None]]:
         """Return new events, each with the inference that it ends; wait for one until a monotonic time."""
@@ -227,7 +235,9 @@ class WorkerPool:
                 self._longest = max(self._longest, event.ended - running.sent)
                 if self.glance is not None:
                     ticket = running.ticket
-                    self.glance.inference(event.worker, ticket.episode, ticket.start, event.began, event.ended)
+                    self.glance.inference(
+                        event.worker, ticket.decision.episode, ticket.decision.start, event.began, event.ended
+                    )
             elif event.fate == Fate.REFUSED:
                 self._refused(event.action)
             events.append((event, running))

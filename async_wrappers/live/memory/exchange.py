@@ -19,33 +19,17 @@ from async_wrappers.policy import Decision
 
 
 class Ticket(NamedTuple):
-    """An order to infer: which published frame, for which decision.
+    """An order to infer: which shown frame, for which decision.
 
     Attributes:
         incarnation: Of the worker it is meant for; a worker that was restarted drops its predecessor's tickets.
-        number: Of the published frame in the run.
+        number: Of the shown frame in the run.
         decision: What the policy is told.
     """
 
     incarnation: int
     number: int
     decision: Decision
-
-    @property
-    def start(self) -> int:
-        return self.decision.start
-
-    @property
-    def episode(self) -> int:
-        return self.decision.episode
-
-    @property
-    def frame(self) -> int:
-        return self.decision.frame
-
-    @property
-    def eval_mode(self) -> bool:
-        return self.decision.eval_mode
 
 
 # A decision travels as a whole number for each of its fields but `env_id`: a loop plays one environment.
@@ -80,7 +64,7 @@ class Finished(NamedTuple):
 
     Attributes:
         worker: Who inferred.
-        number: Of the published frame.
+        number: Of the shown frame.
         began: When the ticket was in the worker's hands.
         ended: When the action was.
         fate: Its outcome.

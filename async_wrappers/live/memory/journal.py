@@ -12,7 +12,7 @@ The loop writes what its ledger has closed (`async_wrappers.wrappers.ledger`); a
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import gymnasium as gym
@@ -61,7 +61,7 @@ class Journal:
         if capacity < _WRITTEN + 1:
             raise ValueError(f"journal must be >= {_WRITTEN + 1} entries, got {capacity}")
         codecs = _codecs(observation_space, action_space, extras, report_effect)
-        self._observation, self._action, self._extras, self._effect = codecs
+        self._observation, self._action, self._extras = codecs
         self._report_effect = report_effect
         self._capacity, self.chunk_length = capacity, chunk_length
         self._counts = block.array(np.int64, 2)  # entries complete, transitions complete
@@ -98,10 +98,9 @@ class Journal:
         loop calls it, `close` and `end`. Call it before closing the decision before it.
         """
         entry = self._at(self._applied)
-        self._observation.write(entry["observation"], observation)
+        self._observation.write(entry["observation"], self._seen(observation, effect))
         self._action.write(entry["action"], action)
         self._extras.write(entry["extras"], extras)
-        self._effect.write(entry["effect"], effect)
         self._applied += 1
 
     def close(self, reward: float, interval: int, executed: Any = False, sent: Any = None) -> None:
@@ -127,8 +126,7 @@ class Journal:
         `effect` is the last observation of the episode, read where effects are reported.
         """
         entry = self._at(self._applied)
-        self._observation.write(entry["observation"], final)
-        self._effect.write(entry["effect"], effect)
+        self._observation.write(entry["observation"], self._seen(final, effect))
         entry["kind"] = _FINAL
         self._applied += 1
         self._complete(reward, interval, _TERMINAL if terminal else _TRUNCATED, executed, sent)
@@ -168,11 +166,15 @@ class Journal:
         """Return the first entry that can still be read."""
         return max(0, int(self._counts[0]) + _WRITTEN - self._capacity)
 
-    def read(self, position: int) -> tuple[int, Numbered | None]:
+    def read(self, position: int, before: Mapping[str, Any] | None = None) -> tuple[int, Numbered | None]:
         """Return the position after `position` and the transition there, if there is one.
 
         The position comes back unchanged where nothing is complete yet; it jumps to the oldest entry where the writer
         has gone past it.
+
+        Args:
+            position: Of the entry.
+            before: The transition of the entry before it, whose next observation is this one's; it is read then.
         """
         if position >= self._counts[0]:
             return position, None
@@ -180,15 +182,15 @@ class Journal:
         kind = int(entry["kind"][0])
         numbered = None
         if kind != _FINAL:
-            following = self._at(position + 1)
+            following, read = self._at(position + 1), self._observation.read
             transition: dict[str, Any] = {
-                "observation": self._observed(entry),
+                "observation": read(entry["observation"]) if before is None else before["next_observation"],
                 "action": self._action.read(entry["action"]),
                 "reward": float(entry["reward"][0]),
                 "interval": int(entry["interval"][0]),
                 "terminal": kind == _TERMINAL,
                 "truncated": kind == _TRUNCATED,
-                "next_observation": self._observed(following),
+                "next_observation": read(following["observation"]),
             }
             if (extras := self._extras.read(entry["extras"])) is not None:
                 transition["extras"] = extras
@@ -198,10 +200,9 @@ class Journal:
         oldest = self.oldest()
         return (oldest, None) if position < oldest else (position + 1, numbered)
 
-    def _observed(self, entry: npt.NDArray[Any]) -> Any:
-        """Return the observation of an entry as a transition has it."""
-        start = self._observation.read(entry["observation"])
-        return {"start": start, "effect": self._effect.read(entry["effect"])} if self._report_effect else start
+    def _seen(self, start: Any, effect: Any) -> Any:
+        """Return the observation as a transition has it."""
+        return {"start": start, "effect": effect} if self._report_effect else start
 
 
 _RUNNING, _TERMINAL, _TRUNCATED, _FINAL = range(4)
@@ -209,16 +210,14 @@ _WRITTEN = 2  # entries after the last complete one that the writer may be at
 
 
 def _codecs(observation: Space, action: Space, extras: Space | None, report_effect: bool) -> tuple[Codec, ...]:
-    observed = Codec("observation_space", observation)
-    effect = observed if report_effect else Codec("observation_space", None)
-    return observed, Codec("action_space", action), Codec("extras", extras), effect
+    seen = gym.spaces.Dict([("start", observation), ("effect", observation)]) if report_effect else observation
+    return Codec("observation_space", seen), Codec("action_space", action), Codec("extras", extras)
 
 
 def _entry(codecs: tuple[Codec, ...], chunk_length: int) -> np.dtype[Any]:
-    observation, action, extras, effect = codecs
+    observation, action, extras = codecs
     whole = [(name, np.int64) for name in ("number", "interval", "kind")]
     parts = [("action", action.dtype), ("observation", observation.dtype), ("extras", extras.dtype)]
-    parts.append(("effect", effect.dtype))
     executed = ("executed", np.bool_, (chunk_length,))
     return np.dtype([*whole, ("reward", np.float64), *parts, executed], align=True)
 
@@ -252,7 +251,7 @@ class TransitionReader:
     def next(self) -> dict[str, Any] | None:
         """Return the next transition, None if there is none yet."""
         while True:
-            position, numbered = self._journal.read(self._position)
+            position, numbered = self._journal.read(self._position, self._held)
             if position == self._position:
                 return None
             follows = position == self._position + 1 and numbered is not None

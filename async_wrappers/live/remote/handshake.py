@@ -34,7 +34,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
-from async_wrappers.live.remote.wire import LARGEST, Kind, Reader, Record, WireError, encoded, named, printable
+from async_wrappers.live.remote.wire import LARGEST, Kind, Record, RecordReader, WireError, encoded, named, printable
 from async_wrappers.version import __version__
 
 _MOST_JSON = 1 << 20  # bytes of a hello: the bounds of a small Box, each by itself, may be in it
@@ -361,7 +361,7 @@ class ClientHandshake:
         self._said = _record(Kind.HELLO, hello.to_json())
         self._token, self._nonce = token, secrets.token_hex(16)
         self._server_nonce = ""
-        self._reader = Reader({Kind.CHALLENGE: (2, _SMALL_JSON), Kind.REFUSAL: (2, _SMALL_JSON)})
+        self._reader = RecordReader({Kind.CHALLENGE: (2, _SMALL_JSON), Kind.REFUSAL: (2, _SMALL_JSON)})
         self.welcome: Welcome | None = None
         """What the server said, once it has welcomed this end."""
 
@@ -429,7 +429,7 @@ class ServerHandshake:
     def __init__(self, declared: Declared, welcome: Welcome, token: bytes | None = None) -> None:
         self._declared, self._welcome, self._token = declared, welcome, token
         self._nonce, self._client_nonce = secrets.token_hex(16), ""
-        self._reader = Reader({Kind.KNOCK: (2, _SMALL_JSON)})
+        self._reader = RecordReader({Kind.KNOCK: (2, _SMALL_JSON)})
         self.has_proven = False
         """Whether the loop's end has proven that it has the token, or needs none and has answered."""
         self.hello: Hello | None = None

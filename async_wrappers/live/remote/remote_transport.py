@@ -30,7 +30,7 @@ from async_wrappers.live.remote.wire import (
     AnswerRecord,
     Answers,
     Kind,
-    Tickets,
+    TicketRecords,
     WireError,
     checked,
     named,
@@ -135,7 +135,7 @@ class RemoteTransport:
     ) -> None:
         self._space, self._encodes = layout.answers, layout.features is not None
         extras = None if self._encodes else layout.extras
-        self._tickets, self._answers = Tickets(layout.observation_space), Answers(self._space, extras)
+        self._tickets, self._answers = TicketRecords(layout.observation_space), Answers(self._space, extras)
         spaces = layout.observation_space, self._space, extras
         self._workers = layout.workers
         # Its spaces are described here and now: a frame does not wait for that when a connection is made again.
@@ -167,7 +167,7 @@ class RemoteTransport:
 
     # The loop's calls.
 
-    def publish(self, number: int, observation: Any) -> None:
+    def show(self, number: int, observation: Any) -> None:
         """Keep a frame's bytes; those of an older frame stay where the network has not yet taken them."""
         if self._is_lent:
             self._is_lent = False

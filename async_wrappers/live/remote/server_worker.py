@@ -26,7 +26,7 @@ from async_wrappers.live.remote.wire import (
     Kind,
     Sizes,
     TicketRecord,
-    Tickets,
+    TicketRecords,
     WireError,
     checked,
     encoded,
@@ -164,7 +164,7 @@ def _serve(end: socket.socket, hello: Hello, act: Callable[..., Any], tell: Call
         WireError: Something else came, or a record stopped in its middle.
         OSError: The connection failed.
     """
-    tickets, answers = Tickets(hello.observation_space), Answers(hello.answers, hello.extras)
+    tickets, answers = TicketRecords(hello.observation_space), Answers(hello.answers, hello.extras)
     record, answer = tickets.record(), answers.record()
     worker, space, extras, has_features = hello.worker, hello.answers, hello.extras, hello.has_features
     while _receive(end, record, tickets.sizes, tell):

@@ -126,7 +126,7 @@ def checked(data: Any, sizes: Sizes) -> Header:
     return Header(Kind(kind), size, incarnation, number, (times[0], times[1], times[2], times[3]))
 
 
-class Reader:
+class RecordReader:
     """Makes records of bytes as they come, in pieces of any length. It never holds more than one record.
 
     Attributes:
@@ -173,7 +173,7 @@ _TICKET = struct.Struct(f"<Iq32x{DECISION}")
 _TIMES = struct.Struct("<4q")
 
 
-class Tickets:
+class TicketRecords:
     """Tickets with their observations, as records of one size.
 
     Args:

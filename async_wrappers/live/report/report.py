@@ -216,6 +216,11 @@ class Measurements:
         if self.gap is None or missed > self.gap.frames:
             self.gap = Gap(len(self.episodes), frame + 1, missed, self._late)
 
+    def note_inferences(self, ended: Iterable[tuple[Span, int, int | None, int, int]]) -> None:
+        """Note inferences, each as `note_inference` takes it."""
+        for each in ended:
+            self.note_inference(*each)
+
     def note_inference(self, span: Span, latency: int, exchange: int | None, number: int, frame: int) -> None:
         """Note an inference.
 

@@ -20,7 +20,7 @@ from async_wrappers.live.inference.worker import inference_mode
 from async_wrappers.live.report.histogram import Histogram
 from async_wrappers.live.served.board import ServedBoard
 from async_wrappers.schedule.batching import Batch, Batcher
-from async_wrappers.schedule.served import Decisions, ServedSchedule
+from async_wrappers.schedule.served import ServedDecisions, ServedSchedule
 from async_wrappers.wrappers.action_conversion import RefusedAction, as_action, refusal
 
 _LATENCIES = 1000  # of each size of a batch that are kept, the newest ones
@@ -128,7 +128,7 @@ class Server:
         seen = self._seen[environments.start : environments.stop]
         np.maximum(seen, (frame - 1) // self._schedule.every * self._schedule.every, out=seen)
 
-    def decisions(self, frames: int) -> Decisions | None:
+    def decisions(self, frames: int) -> ServedDecisions | None:
         """Return the decisions of a run of so many frames, in the order in which batches began; None without a log."""
         if self._rows is None:
             return None

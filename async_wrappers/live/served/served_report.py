@@ -16,7 +16,7 @@ from async_wrappers.live.report.report import as_json
 from async_wrappers.live.report.shares import told
 from async_wrappers.live.served.accelerators import Server
 from async_wrappers.live.served.world import WorldRecord
-from async_wrappers.schedule.served import Decisions, ServedSchedule
+from async_wrappers.schedule.served import ServedDecisions, ServedSchedule
 
 _MS = 1e-6  # milliseconds of a nanosecond
 
@@ -106,7 +106,7 @@ class ServedReport:
     seconds: float
     simulated: bool
     batches: Mapping[int, Sequence[float]] = field(repr=False)
-    decisions: Decisions | None = field(default=None, repr=False)
+    decisions: ServedDecisions | None = field(default=None, repr=False)
     streams: tuple[tuple[tuple[int, int], ...], ...] = field(default=(), repr=False)
     stopped: str | None = None
     restarts: int = 0

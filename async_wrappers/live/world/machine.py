@@ -10,7 +10,7 @@
 # the frame passes:
 #
 #   frame k      send(a_k)                                      the wait is the environment loop's (or `MachineEnv`'s)
-#   frame k + 1              observe() -> o_k+1, r_k, the end?  before o_k+1 is published, and a_k+1 is chosen
+#   frame k + 1              observe() -> o_k+1, r_k, the end?  before o_k+1 is shown, and a_k+1 is chosen
 #
 # An environment has the same halves: its `send` makes the step, whose result is there at once. So the environment loop
 # plays both alike (`Halves`), and asks one question, whether to wait before the second half (`reads_late`).

@@ -38,7 +38,7 @@ def _spin(name: str, value: Any) -> float:
 
 
 @dataclass(frozen=True)
-class _Arguments(Settings):
+class _RealtimeArguments(Settings):
     priority: int | None = setting(
         50,
         "Priority of the environment loop's thread under SCHED_FIFO, before all ordinary processes; threads and "
@@ -61,9 +61,9 @@ class _Arguments(Settings):
     )
 
 
-@documented(_Arguments)
+@documented(_RealtimeArguments)
 @dataclass(frozen=True)
-class Realtime(_Arguments):
+class Realtime(_RealtimeArguments):
     """Realtime scheduling for the environment loop of ``AsyncRunner(realtime=Realtime())``, on Linux.
 
     With ``backend="process"`` alone: the loop has a process of its own there. On the virtual clock nothing is late, and

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from async_wrappers.agents.cli.command_line import _explain
 from async_wrappers.agents.cli.commands import COMMANDS, parser_of
-from async_wrappers.agents.cli.flags import Parser, UsageError, at_least
+from async_wrappers.agents.cli.flags import FlagParser, UsageError, at_least
 from async_wrappers.files import write_text_atomically
 from async_wrappers.ray_cluster import NoCluster
 from tests.worlds.command_line import ROOT, call, place, refused, start
@@ -41,8 +41,8 @@ SWITCHES = {"trust", "allow_unread", "render", "video", "drawn", "follow", "retr
 ALL = set().union(*FLAGS.values())
 
 
-def parser() -> Parser:
-    made = Parser("bake", "Bake bread.")
+def parser() -> FlagParser:
+    made = FlagParser("bake", "Bake bread.")
     made.add_word("A", "one")
     made.add_word("B", "another")
     made.add_argument("--loaves", type=at_least(1), default=3)

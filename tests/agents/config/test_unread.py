@@ -18,8 +18,8 @@ import async_wrappers.configurables  # noqa: F401
 from async_wrappers.agents.cli.commands import COMMANDS, parser_of
 from async_wrappers.agents.cli.configuration import find_modules, load_gin
 from async_wrappers.agents.config.config import load_config
-from async_wrappers.agents.config.unread import Given, LoadedConfig, ours_by_name
-from async_wrappers.agents.registry import AGENTS, BASELINES, SCHEDULES
+from async_wrappers.agents.config.unread import GivenBinding, LoadedConfig, ours_by_name
+from async_wrappers.agents.registry import AGENTS, BASELINES, WAYS_OF_PLAYING
 from async_wrappers.agents.sweep.grid import make_points
 from async_wrappers.agents.sweep.plan import Sweep
 from async_wrappers.configurables import WRAPPERS
@@ -239,7 +239,7 @@ class TestWhatMayBeRead:
         everything += ["create_atari_environment.game_name = 'Pong'"]
         everything += [f"{key} = [@{', @'.join(names)}]" for key, names in referred_to.items()]
         choices = [everything, *([AGENT(agent)] for agent in AGENTS)]
-        choices += [[f"create_runner.schedule = {name!r}"] for name in SCHEDULES]
+        choices += [[f"create_runner.schedule = {name!r}"] for name in WAYS_OF_PLAYING]
         vectors = ("create_gym_vector", "create_atari_vector")
         choices += [
             [
@@ -258,7 +258,9 @@ class TestWhatMayBeRead:
         choices += [["create_network.initializer = 'variance_scaling'"]]
         choices += [["Runner.create_environment_fn = @create_minatar_environment"]]
         first = {name: next(iter(inspect.signature(thing).parameters), "") for name, thing in BY_NAME.items()}
-        every = [Given("here", name, parameter, from_file=False) for name, parameter in first.items() if parameter]
+        every = [
+            GivenBinding("here", name, parameter, from_file=False) for name, parameter in first.items() if parameter
+        ]
         read = {name for name, parameter in first.items() if not parameter}  # nothing of it can be bound
         for choice in choices:
             for file in (CARTPOLE, "configs/default.gin"):

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from async_wrappers import CommittedActions, RealtimeDelay, VectorRealtimeDelay
 from async_wrappers.agents.demonstrations.demonstration import (
     Demonstration,
+    EpisodeRecorder,
     Playback,
-    Recorder,
     delay_in_words,
     frames_of,
     transitions,
@@ -62,7 +62,7 @@ WORLDS = st.builds(
 def play(env: gym.Env[Any, Any], actions: list[int]) -> Demonstration:
     """Play an episode frame by frame, and keep it."""
     kept: list[Demonstration] = []
-    recorder = Recorder(env, kept.append)
+    recorder = EpisodeRecorder(env, kept.append)
     recorder.reset()
     for action in actions:
         recorder.step(action)
@@ -189,7 +189,7 @@ def test_random_latencies_and_layers_around_the_delay_are_gone_through_too(seed:
         return CommittedActions(env, length=2, flat=True) if committed else env
 
     kept: list[Demonstration] = []
-    env, _ = Recorder.inside(make(), kept.append)
+    env, _ = EpisodeRecorder.inside(make(), kept.append)
     rng = np.random.default_rng(seed)
     observation, _ = env.reset(seed=seed)
     expected, over = [], False
@@ -287,7 +287,7 @@ class TestRealNumbers:
     def test_what_is_recorded_is_played_back_under_a_delay(self) -> None:
         played = [[0.1 * frame, -0.2] for frame in range(6)]
         kept: list[Demonstration] = []
-        recorder = Recorder(RecordingEnv(length=6, action_space=self.SPACE), kept.append)
+        recorder = EpisodeRecorder(RecordingEnv(length=6, action_space=self.SPACE), kept.append)
         recorder.reset()
         for action in played:
             recorder.step(np.array(action, np.float32))
@@ -317,7 +317,7 @@ class TestRealNumbers:
 
     @pytest.mark.parametrize("number", [np.nan, -np.inf])
     def test_a_player_whose_action_is_not_finite_is_stopped(self, number: float) -> None:
-        recorder = Recorder(RecordingEnv(action_space=self.SPACE), lambda episode: None)
+        recorder = EpisodeRecorder(RecordingEnv(action_space=self.SPACE), lambda episode: None)
         recorder.reset()
         with pytest.raises(
             ValueError, match=r"^a recorded action must be finite numbers, got \[ *0. .*from the player$"

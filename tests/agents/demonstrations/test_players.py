@@ -11,7 +11,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from async_wrappers.agents.demonstrations.demonstration import Demonstration, Recorder
+from async_wrappers.agents.demonstrations.demonstration import Demonstration, EpisodeRecorder
 from async_wrappers.agents.demonstrations.players import Keyboard, Script, make_player
 from tests.worlds.drifting_env import DriftingEnv
 from tests.worlds.recording_env import MEANINGS, NOOP, RecordingEnv
@@ -47,7 +47,7 @@ class TestPlayers:
         module = types.ModuleType("a_script")
         module.player_of = lambda environment: lambda observation: (environment is env) + int(observation[2] > 0.15)
         monkeypatch.setitem(sys.modules, "a_script", module)
-        Script(make_player("a_script:player_of", env, 0)).play(Recorder(env, ignored), [0])
+        Script(make_player("a_script:player_of", env, 0)).play(EpisodeRecorder(env, ignored), [0])
         assert env.lives[0].actions == [1, 1, 2, 2]
 
     @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ class TestPlayers:
     def test_an_episode_ends_after_so_many_frames(self) -> None:
         env = DriftingEnv(lengths=[9])
         kept: list[Demonstration] = []
-        Script(lambda observation: 0, max_frames=4).play(Recorder(env, kept.append), [0, 1])
+        Script(lambda observation: 0, max_frames=4).play(EpisodeRecorder(env, kept.append), [0, 1])
         assert [len(life.actions) for life in env.lives] == [4, 4]
         assert [(len(each), each.terminated) for each in kept] == [(4, False)] * 2
 
@@ -77,7 +77,7 @@ class TestRecorder:
     def test_each_episode_is_handed_over_when_it_has_ended(self) -> None:
         kept: list[Demonstration] = []
         env = DriftingEnv(lengths=[3, 2], ends=[(True, False), (False, True)], reuse=True)
-        recorder = Recorder(env, kept.append)
+        recorder = EpisodeRecorder(env, kept.append)
         Script(lambda observation: 2).play(recorder, [5, 6])
         assert [(each.terminated, each.seed, len(each)) for each in kept] == [(True, 5, 3), (False, 6, 2)]
         for each, life in zip(kept, env.lives, strict=True):
@@ -86,7 +86,7 @@ class TestRecorder:
 
     def test_an_episode_that_is_cut_is_a_truncation_and_one_that_is_left_is_forgotten(self) -> None:
         kept: list[Demonstration] = []
-        recorder = Recorder(DriftingEnv(lengths=[9]), kept.append)
+        recorder = EpisodeRecorder(DriftingEnv(lengths=[9]), kept.append)
         for frames in (4, 2):
             recorder.reset()
             for _ in range(frames):
@@ -131,9 +131,9 @@ class TestByHand:
     def test_escape_ends_it_and_what_had_ended_is_kept(self) -> None:
         kept: list[Demonstration] = []
         env = RecordingEnv(length=[6, 6, 6], render_mode="rgb_array")
-        by_hand(Hand(Recorder(env, kept.append), {3: [("up", True)]}), [1], 1000)
+        by_hand(Hand(EpisodeRecorder(env, kept.append), {3: [("up", True)]}), [1], 1000)
         assert [each.actions.tolist() for each in kept] == [[NOOP, NOOP, NOOP, UP, UP, UP]]
-        hand = Hand(Recorder(env, kept.append), {3: [("escape", True)]})
+        hand = Hand(EpisodeRecorder(env, kept.append), {3: [("escape", True)]})
         by_hand(hand, [1, 2, 3], 1000)
         assert len(kept) == 1
 

@@ -18,7 +18,7 @@ from async_wrappers.agents.experiment.evaluate import (
     words_of_equal_episodes,
 )
 from async_wrappers.agents.experiment.progress import different_episodes
-from async_wrappers.agents.play.play import Episode, Phase, environment_seed
+from async_wrappers.agents.play.play import EpisodeResult, Phase, environment_seed
 from tests.worlds.drifting_env import DriftingEnv
 from tests.worlds.lives_env import LivesEnv
 from tests.worlds.scripted_agent import ScriptedAgent
@@ -110,7 +110,7 @@ class TestEvaluate:
         assert different_episodes(same) == 1
         other = evaluate(ScriptedAgent(1), LivesEnv(), 2, seed=0)  # the same returns and lengths
         assert different_episodes([*same, *other]) == 2
-        assert different_episodes([*same, Episode(1.0, 2)]) is None
+        assert different_episodes([*same, EpisodeResult(1.0, 2)]) is None
         assert words_of_equal_episodes(4, 1, "trained").startswith("trained: 4 episodes, 1 different: the others ")
         assert words_of_equal_episodes(4, 4) == words_of_equal_episodes(4, None) == ""
 

@@ -246,7 +246,7 @@ def test_a_damaged_line_of_the_journal_is_left_out_and_said(tmp_path: Path) -> N
     whole = [json.dumps({"host": host, "incarnation": 3}).encode() for host in (0, 1)]
     path.write_bytes(b"\n".join([whole[0], b'{"host": 7', b"\xff\x00", b"[]", whole[1], b'{"host": 2, "incarn']))
     with pytest.warns(RuntimeWarning, match=r"3 lines of .*blocks.jsonl are damaged and left out"):
-        opened = host_rounds.Journal(tmp_path)
+        opened = host_rounds.BlockLog(tmp_path)
     opened.close()
     assert opened.incarnations == {0: 4, 1: 4}
     assert path.read_bytes().endswith(whole[1] + b"\n")  # the line that was being written is gone
@@ -256,7 +256,7 @@ def test_a_journal_that_does_not_fit_onto_the_disk_is_named(tmp_path: Path) -> N
     path = tmp_path / "metrics" / "blocks.jsonl"
     path.parent.mkdir()
     path.symlink_to("/dev/full")
-    journal = host_rounds.Journal(tmp_path)
+    journal = host_rounds.BlockLog(tmp_path)
     block: Any = SimpleNamespace(host=0, incarnation=0, number=0, version=0, decisions=4)
     journal.note(block, 0, True)
     for write in (journal.flush, journal.close):

@@ -24,7 +24,7 @@ import torch.distributed as dist
 from async_wrappers.agents.learning.diverged import DivergedError
 from async_wrappers.agents.play.hosts.engine import HostsFailed
 from async_wrappers.agents.play.many import learners
-from async_wrappers.agents.play.many.learners import Group, Job, LearnerFailed, OtherIsGone, OtherLearners
+from async_wrappers.agents.play.many.learners import Group, LearnerFailed, LearnerJob, OtherIsGone, OtherLearners
 from async_wrappers.fleet import pulse, waits
 
 ROOT = Path(__file__).parents[3]
@@ -64,7 +64,9 @@ def test_a_full_disk_of_a_learner_is_told_as_one_of_the_first() -> None:
 def learn_alone(modules: Sequence[str] = (), address: str | None = None) -> None:
     ours, theirs = multiprocessing.Pipe()
     with ours, theirs:
-        learners.learn(Job(cloudpickle.dumps(fail), 2, "nowhere", modules, torch.get_num_threads()), 1, theirs, address)
+        learners.learn(
+            LearnerJob(cloudpickle.dumps(fail), 2, "nowhere", modules, torch.get_num_threads()), 1, theirs, address
+        )
 
 
 def fail(group: Any) -> None:

@@ -9,7 +9,7 @@ import pytest
 import async_wrappers.agents.configurables  # registers what gin files name
 import async_wrappers.configurables  # noqa: F401
 from async_wrappers.agents.config.config import load_config
-from async_wrappers.agents.experiment.closing_report import Row, compare_with_baselines
+from async_wrappers.agents.experiment.closing_report import ReportRow, compare_with_baselines
 from async_wrappers.agents.experiment.evaluate import difference_interval
 from async_wrappers.agents.experiment.experiment import Experiment
 from async_wrappers.agents.registry import create_runner
@@ -24,7 +24,7 @@ def trained(base_dir: Path, seed: int, *bindings: str, agent: str = "dqn") -> li
     load_config([f"configs/{agent}/cartpole.gin"], [f"Runner.seed = {seed}", *bindings], search_paths=[ROOT])
     runner: Experiment = create_runner(base_dir)
     runner.run_experiment()
-    row: Row = compare_with_baselines(runner)[-1]
+    row: ReportRow = compare_with_baselines(runner)[-1]
     assert row.agent == "trained"
     return row.scores
 

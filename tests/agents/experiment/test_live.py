@@ -195,7 +195,7 @@ def test_a_live_run_that_is_stopped_counts_what_was_played_and_goes_on(tmp_path:
                 begin = loop.clock.begin_frame
 
                 def noted(ticket: Any, *rest: Any) -> None:
-                    if ticket.frame == frame:
+                    if ticket.decision.frame == frame:
                         runner.ending.ask(KeyboardInterrupt())
                         runner.play.stop()
                     begin(ticket, *rest)

@@ -23,10 +23,10 @@ from async_wrappers import (
 from async_wrappers.agents.experiment.evaluate import evaluate
 from async_wrappers.agents.experiment.metrics import read_iterations
 from async_wrappers.agents.families.value_based.dqn import DQN
-from async_wrappers.agents.play.many.actor import Rows
+from async_wrappers.agents.play.actor import RunningEpisodes
 from async_wrappers.agents.play.many.environments import NumberedEpisodes
 from async_wrappers.agents.play.many.vector_agent import VectorAgent
-from async_wrappers.agents.play.play import Episode, Phase, environment_seed
+from async_wrappers.agents.play.play import EpisodeResult, Phase, environment_seed
 from async_wrappers.agents.play.turns.turns import play_episode
 from async_wrappers.agents.registry import create_runner
 from async_wrappers.batched.processes import ProcessEnvs
@@ -70,7 +70,7 @@ def test_an_agent_plays_lives_and_the_episode_is_the_game(delays: dict[str, int]
 def test_a_game_is_cut_after_so_many_frames_of_all_its_lives(limit: int) -> None:
     agent = ScriptedAgent()
     env = lives({})
-    assert play_episode(agent, env, 0, limit) == Episode(3.0 * limit, limit, actions=limit)
+    assert play_episode(agent, env, 0, limit) == EpisodeResult(3.0 * limit, limit, actions=limit)
     assert agent.calls[-1][:3:2] == ("end", limit == LENGTH + 1)  # a life's end is one also there
     assert play_episode(agent, env, 1).frames == FRAMES  # the next one is a whole game
 
@@ -204,7 +204,7 @@ def test_games_of_an_atari_vector_are_counted_whole() -> None:
     game = {"sticky_actions": False, "episodic_life": True, "fire_on_reset": True, "clip_rewards": True}
     vector = create_atari_vector("Breakout", 2, num_threads=1, **game)
     spec = DQN(vector.single_observation_space, vector.single_action_space, replay_capacity=500, device="cpu")
-    envs, rows = VectorEnvs(vector), Rows(spec, 2, eval_mode=True)
+    envs, rows = VectorEnvs(vector), RunningEpisodes(spec, 2, eval_mode=True)
     envs.begin([0, 1])
     over, lives_lost = [], 0
     while len(over) < 2:

@@ -13,7 +13,7 @@ import pytest
 
 from async_wrappers import AsyncRunner, RealtimeDelay, load_recording
 from async_wrappers.agents.demonstrations.dataset import read_demonstrations, recorded_delay
-from async_wrappers.agents.demonstrations.demonstration import Demonstration, Playback, Recorder, transitions
+from async_wrappers.agents.demonstrations.demonstration import Demonstration, EpisodeRecorder, Playback, transitions
 from async_wrappers.agents.demonstrations.players import Script, make_player
 from async_wrappers.agents.experiment.experiment import Experiment
 from async_wrappers.agents.experiment.metrics import read_iterations
@@ -40,7 +40,7 @@ UPDATES = 12
 def record(path: Path, episodes: int = 3, frames: int = 12) -> str:
     """Play at random without a delay, and write the published layout; return the file."""
     kept: list[Demonstration] = []
-    recorder = Recorder(DriftingEnv(lengths=[frames]), kept.append)
+    recorder = EpisodeRecorder(DriftingEnv(lengths=[frames]), kept.append)
     Script(make_player("random", recorder, seed=0)).play(recorder, range(episodes))
     rows = [
         (each.observations[frame], int(each.actions[frame]), float(each.rewards[frame]), each.observations[frame + 1])

@@ -14,7 +14,7 @@ import pytest
 from matplotlib.axes import Axes
 
 from async_wrappers.agents.experiment.closing_report import (
-    Row,
+    ReportRow,
     _KeptEpisodes,
     compare_with_baselines,
     draw_learning_curve,
@@ -24,7 +24,7 @@ from async_wrappers.agents.experiment.closing_report import (
 from async_wrappers.agents.experiment.evaluate import bootstrap_interval, evaluate, interquartile_mean
 from async_wrappers.agents.experiment.experiment import Experiment
 from async_wrappers.agents.experiment.metrics import Metrics
-from async_wrappers.agents.play.play import Episode, Phase, environment_seed
+from async_wrappers.agents.play.play import EpisodeResult, Phase, environment_seed
 from async_wrappers.agents.play.turns.baselines import RandomAgent
 from async_wrappers.wrappers.delay import RealtimeDelay
 from tests.worlds.agents import make_dqn as make_agent
@@ -32,7 +32,11 @@ from tests.worlds.drifting_env import DriftingEnv
 from tests.worlds.experiments import experiment
 from tests.worlds.lives_env import LivesEnv
 
-ROWS = [Row("random", [1.0, 1.0], 5000.4), Row("no-op", [-2.0] * 4, 12.0), Row("trained", [10.5], 999.6)]
+ROWS = [
+    ReportRow("random", [1.0, 1.0], 5000.4),
+    ReportRow("no-op", [-2.0] * 4, 12.0),
+    ReportRow("trained", [10.5], 999.6),
+]
 
 
 def run(base_dir: Path, make_environment: Callable[[], Any], **arguments: Any) -> Experiment:
@@ -133,7 +137,7 @@ class TestComparison:
         runner = again(tmp_path / "cut")
         keep, kept = _KeptEpisodes.add, []
 
-        def interrupt(self: Any, name: str, episode: Episode) -> None:
+        def interrupt(self: Any, name: str, episode: EpisodeResult) -> None:
             keep(self, name, episode)
             kept.append(episode)
             if len(kept) == played:
@@ -183,7 +187,7 @@ class TestLearningCurve:
         [(0, None, False), (0, ROWS, False), (1, ROWS[-1:], True), (3, None, True), (3, ROWS, False)],
     )
     def test_it_is_an_image_that_can_be_read(
-        self, tmp_path: Path, iterations: int, rows: list[Row] | None, evaluated: bool
+        self, tmp_path: Path, iterations: int, rows: list[ReportRow] | None, evaluated: bool
     ) -> None:
         metrics = Metrics(tmp_path)
         for iteration in range(iterations):
@@ -229,7 +233,7 @@ class TestLearningCurve:
 
 def test_the_facts_of_an_evaluation_are_plain() -> None:
     scores = [1.0, 9.0, 3.0, 1.0]  # the interquartile mean leaves the least and the greatest out
-    facts = evaluation_facts([Episode(score, 10 * (index + 1)) for index, score in enumerate(scores)])
+    facts = evaluation_facts([EpisodeResult(score, 10 * (index + 1)) for index, score in enumerate(scores)])
     assert facts == {
         "mean": 3.5,
         "interval": bootstrap_interval(scores),

@@ -33,7 +33,7 @@ from async_wrappers.agents.play.play import DifferentExperiment, Phase, environm
 from async_wrappers.agents.play.run_settings import TrainRunner
 from async_wrappers.agents.play.turns.baselines import RandomAgent
 from async_wrappers.agents.play.turns.turn_based import TurnBasedAgent
-from async_wrappers.agents.registry import SCHEDULES, create_runner
+from async_wrappers.agents.registry import WAYS_OF_PLAYING, create_runner
 from async_wrappers.agents.replay.segments import read_index
 from async_wrappers.envs import ClipReward, create_atari_environment
 from async_wrappers.files import OtherFormat
@@ -155,7 +155,7 @@ class TestPhases:
         gin.bind_parameter("Runner.create_environment_fn", DriftingEnv)
         gin.bind_parameter("Runner.create_agent_fn", RandomAgent)
         runner = create_runner(tmp_path, "continuous_train")
-        assert TrainRunner in SCHEDULES["continuous_train"].records
+        assert TrainRunner in WAYS_OF_PLAYING["continuous_train"].records
         runner.run_experiment()
         assert len(read_iterations(tmp_path)) == 2
         assert not any(name.startswith("eval") for name in read_iterations(tmp_path)[0])
@@ -163,9 +163,9 @@ class TestPhases:
     def test_an_unknown_schedule_is_refused_in_one_sentence(self, tmp_path: Path) -> None:
         with pytest.raises(ValueError) as caught:
             create_runner(tmp_path, "continuous_eval")
-        assert str(caught.value).splitlines()[0] == (
-            "create_runner.schedule must be one of 'continuous_train_and_eval', 'continuous_train', 'realtime', "
-            "'vector', 'hosts', 'reincarnation', got 'continuous_eval'"
+        known = ", ".join(map(repr, WAYS_OF_PLAYING))
+        assert (
+            str(caught.value).splitlines()[0] == f"create_runner.schedule must be one of {known}, got 'continuous_eval'"
         )
 
     def test_the_time_limit_cuts_and_the_cut_is_no_end(self, tmp_path: Path) -> None:

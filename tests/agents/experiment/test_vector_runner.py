@@ -24,7 +24,7 @@ from async_wrappers.agents.load import load_agent
 from async_wrappers.agents.play.many.environments import NumberedEpisodes
 from async_wrappers.agents.play.many.many import Many
 from async_wrappers.agents.play.many.vector_agent import VectorAgent
-from async_wrappers.agents.play.play import DifferentExperiment, Due, Phase, environment_seed
+from async_wrappers.agents.play.play import DifferentExperiment, Interruption, Phase, environment_seed
 from async_wrappers.agents.play.turns.turn_based import TurnBasedAgent
 from async_wrappers.agents.registry import create_runner
 from tests.worlds import host_runs
@@ -428,9 +428,9 @@ def test_wrong_terms_of_checkpoints_are_refused(tmp_path: Path, bindings: Sequen
 def test_a_checkpoint_is_written_after_so_many_minutes(tmp_path: Path) -> None:
     run = make_vector(tmp_path / "seldom", *OFTEN, "Runner.checkpoint_minutes = 2")
     run.saved.saved_at = time.monotonic() - 115
-    assert run.due() is Due.NOTHING
+    assert run.due() is Interruption.NOTHING
     run.saved.saved_at -= 6
-    assert run.due() is Due.CHECKPOINT
+    assert run.due() is Interruption.CHECKPOINT
     often = make_vector(tmp_path / "often", *OFTEN, "Runner.checkpoint_minutes = 1e-6", "Runner.num_iterations = 1")
     often.run_experiment()
     assert often.saved.number >= 3

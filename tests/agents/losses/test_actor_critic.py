@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from async_wrappers.agents.losses.actor_critic import (
-    VTrace,
+    VTraceTerms,
     effective_sample_size,
     entropy,
     implied_policy,
@@ -146,7 +146,7 @@ def test_no_gradient_flows_through_a_target() -> None:
     given_ = sequence()
     given_["values"].requires_grad_()
     returns = vtrace(**given_)
-    assert isinstance(returns, VTrace)
+    assert isinstance(returns, VTraceTerms)
     assert not any(each.requires_grad for each in returns)
 
 

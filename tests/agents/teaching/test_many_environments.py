@@ -14,7 +14,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from async_wrappers import RealtimeDelay
 from async_wrappers.agents.acting.exploration import identity_epsilon
-from async_wrappers.agents.acting.past_frames import PastFrames, ShowPast
+from async_wrappers.agents.acting.frames_read import FramesRead, ShowPast
 from async_wrappers.agents.networks.sequence_network import create_actor_critic
 from async_wrappers.agents.play.lessons import Lesson
 from async_wrappers.agents.play.many.environments import NumberedEpisodes
@@ -71,7 +71,7 @@ def taught_many(kind: Any, count: int, lesson: Lesson, make: Any, **arguments: A
     """A student of many environments, and the environments, which show its teacher what it reads."""
 
     def one() -> Any:
-        return NumberedEpisodes(ShowPast(make(), PastFrames(label_at=lesson.label_at, view=lesson.view)), 5, 0, count)
+        return NumberedEpisodes(ShowPast(make(), FramesRead(label_at=lesson.label_at, view=lesson.view)), 5, 0, count)
 
     envs = LocalEnvs(one, count)
     plain = make()

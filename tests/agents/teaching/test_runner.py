@@ -17,7 +17,7 @@ import torch
 from gymnasium.wrappers import FlattenObservation, NormalizeObservation, TransformObservation
 
 from async_wrappers import AppliedActions, CommittedActions, RealtimeDelay
-from async_wrappers.agents.acting.past_frames import VIEW
+from async_wrappers.agents.acting.frames_read import VIEW
 from async_wrappers.agents.experiment.checkpoint import Checkpointer
 from async_wrappers.agents.experiment.lock import DirectoryInUse
 from async_wrappers.agents.experiment.metrics import read_iterations

@@ -21,7 +21,7 @@ from PIL import Image
 from werkzeug.test import Client
 
 from async_wrappers.agents.watch import browser
-from async_wrappers.agents.watch.browser import LOOPBACK, Page, Server, key_of
+from async_wrappers.agents.watch.browser import LOOPBACK, Page, PageServer, key_of
 from async_wrappers.agents.watch.watcher import Watcher
 from tests.agents.watch.test_sweep import sweep_amid
 from tests.worlds.recorded_run import hold, show_live, snapshot, words_in, write_run
@@ -204,8 +204,8 @@ def test_it_is_only_asked_and_serves_no_other_file(tmp_path: Path) -> None:
 
 
 @contextmanager
-def served(watcher: Any) -> Iterator[Server]:
-    server = Server(watcher, "127.0.0.1", 0)
+def served(watcher: Any) -> Iterator[PageServer]:
+    server = PageServer(watcher, "127.0.0.1", 0)
     thread = threading.Thread(target=server.serve)
     thread.start()
     try:
@@ -252,4 +252,4 @@ def test_of_very_many_browsers_that_do_not_read_the_oldest_give_way_and_none_out
 def test_a_port_that_is_taken_is_an_error_of_the_system(tmp_path: Path) -> None:
     watcher = Watcher([write_run(tmp_path)])
     with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(OSError, match="in use"):
-        Server(watcher, "127.0.0.1", taken.getsockname()[1])
+        PageServer(watcher, "127.0.0.1", taken.getsockname()[1])

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from async_wrappers.agents.experiment.metrics import EventWriter
-from async_wrappers.agents.watch.browser import Server, key_of
+from async_wrappers.agents.watch.browser import PageServer, key_of
 from async_wrappers.agents.watch.reading import Folder
 from async_wrappers.agents.watch.watched_run import read_run
 from async_wrappers.agents.watch.watched_sweep import read_sweep
@@ -40,7 +40,7 @@ class Watched:
         hold(place / "live")
         sweep_amid(place / "sweep")
         self.place = place
-        self.server = Server(Watcher([place]), "127.0.0.1", 0)
+        self.server = PageServer(Watcher([place]), "127.0.0.1", 0)
         self._thread = threading.Thread(target=self.server.serve)
         self._thread.start()
 
@@ -109,7 +109,7 @@ def test_nothing_that_stands_in_a_file_runs_or_is_an_element_of_the_page(browser
             if not reads(Folder(sweep if reads is read_sweep else directory)).problems:
                 whole = tried
         path.write_text(json.dumps(whole) + "\n")
-    server = Server(Watcher([tmp_path]), "127.0.0.1", 0)
+    server = PageServer(Watcher([tmp_path]), "127.0.0.1", 0)
     thread = threading.Thread(target=server.serve)
     thread.start()
     try:

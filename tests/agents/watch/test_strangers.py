@@ -18,7 +18,7 @@ from async_wrappers.agents.experiment.metrics import EventWriter
 from async_wrappers.agents.watch import reading, text
 from async_wrappers.agents.watch.browser import Page
 from async_wrappers.agents.watch.charts import chart
-from async_wrappers.agents.watch.curves import Curve, Panel, Point, panels_of
+from async_wrappers.agents.watch.curves import Curve, CurvePoint, Panel, panels_of
 from async_wrappers.agents.watch.reading import Folder
 from async_wrappers.agents.watch.watched_run import read_run
 from async_wrappers.agents.watch.watched_sweep import read_sweep
@@ -193,7 +193,7 @@ def test_a_return_that_is_not_finite_is_left_out_of_the_curves(tmp_path: Path, s
 
 @pytest.mark.parametrize("values", [(0.0, 5e-324), (-1e100, 1e100), (1e100, 1e100), (1e16, 1e16 + 2), (0.0, 0.0)])
 def test_a_chart_of_any_finite_numbers_can_be_drawn(values: tuple[float, float]) -> None:
-    points = [Point(float(x), y, y, y) for x, y in enumerate(values)]
+    points = [CurvePoint(float(x), y, y, y) for x, y in enumerate(values)]
     for small in (False, True):
         drawn = chart(Panel("title", [Curve("", points)], [(0, values[0])]), small)
         assert "<svg" in drawn and "nan" not in drawn

@@ -21,7 +21,7 @@ from async_wrappers.analysis.scaling import (
     PUBLISHED,
     PUBLISHED_LIVE,
     Network,
-    Processes,
+    ProcessesNeeded,
     processes_needed,
     read_networks,
     scaling_picture,
@@ -32,7 +32,7 @@ PAGE = Path(__file__).parents[3] / "docs" / "analysis" / "planning.md"
 
 
 @pytest.fixture(scope="module")
-def published() -> list[Processes]:
+def published() -> list[ProcessesNeeded]:
     return processes_needed(seconds=60)
 
 
@@ -42,7 +42,7 @@ def test_the_published_networks_are_those_of_the_presets() -> None:
             assert network.parameters == count_parameters(create_network((1, 84, 84), 6, torso=network.name))
 
 
-def test_the_published_times_give_the_published_frames_as_the_mean_rule(published: list[Processes]) -> None:
+def test_the_published_times_give_the_published_frames_as_the_mean_rule(published: list[ProcessesNeeded]) -> None:
     assert [each.need.mean_rule for each in published] == [1, 5, 8, 70, 596]
     for each in published:
         assert each.need.enough is not None
@@ -51,7 +51,7 @@ def test_the_published_times_give_the_published_frames_as_the_mean_rule(publishe
 
 
 def test_an_update_per_frame_takes_64_times_as_many_learners_as_an_action_takes_workers(
-    published: list[Processes],
+    published: list[ProcessesNeeded],
 ) -> None:
     """16 transitions, each as long as four inferences; the paper's figure goes to the order of 10,000 too."""
     assert [each.learners for each in published] == [64 * frames for frames in (1, 5, 8, 70, 596)]
@@ -109,7 +109,9 @@ def test_another_file_is_refused_in_one_sentence(
     assert error.count("\n") == 1 and str(path) in error and message in error
 
 
-def test_the_picture_has_a_line_for_each_rule_and_the_published_runs_as_markers(published: list[Processes]) -> None:
+def test_the_picture_has_a_line_for_each_rule_and_the_published_runs_as_markers(
+    published: list[ProcessesNeeded],
+) -> None:
     figure = scaling_picture(published, "as published")
     (axes,) = figure.axes
     drawn = {str(line.get_label()): (list(line.get_xdata()), list(line.get_ydata())) for line in axes.lines}

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from async_wrappers.envs.falling_blocks import FallingBlocksEnv
-from async_wrappers.envs.falling_blocks.game import NAMES, NO_PIECE, Game, Uniform, field_of, rows_of
+from async_wrappers.envs.falling_blocks.game import NAMES, NO_PIECE, Game, UniformPieces, field_of, rows_of
 from async_wrappers.envs.falling_blocks.observation import LOCKED, Seen, Vector
 from async_wrappers.envs.falling_blocks.player import (
     Landing,
@@ -144,7 +144,7 @@ def test_a_piece_that_does_not_drop_is_left_alone_in_its_place() -> None:
 @pytest.mark.parametrize(("level", "drops"), [(9, True), (20, False)])
 def test_the_player_clears_lines(level: int, drops: bool) -> None:
     random = np.random.default_rng(0)
-    game, held, frames = Game(level, Uniform(random)), NOOP, 0
+    game, held, frames = Game(level, UniformPieces(random)), NOOP, 0
     buttons = (0, 1, 2, 4, 8, 16)
     while not game.over and frames < 2_500:
         held = press(Seen(game.field, game.piece, game.turn, game.position, game.preview, held), drops=drops)

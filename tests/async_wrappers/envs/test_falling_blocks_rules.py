@@ -21,7 +21,7 @@ from async_wrappers.envs.falling_blocks.game import (
     TURN_LEFT,
     TURN_RIGHT,
     Biased,
-    Uniform,
+    UniformPieces,
     field_of,
     full_rows,
     rows_of,
@@ -549,13 +549,13 @@ def test_the_bias_in_the_long_run_is_the_published_one() -> None:
 
 
 def test_the_uniform_generator_deals_all_pieces_alike_whatever_came_before() -> None:
-    generator = Uniform(np.random.default_rng(0))
+    generator = UniformPieces(np.random.default_rng(0))
     for falling, preview in ((0, 0), (6, 6)):
         count = Counter(generator.after(falling, preview) for _ in range(7_000))
         assert {piece: count[piece] for piece in range(7)} == pytest.approx(dict.fromkeys(range(7), 1_000), abs=150)
 
 
-@pytest.mark.parametrize("generator", [Biased, Uniform])
+@pytest.mark.parametrize("generator", [Biased, UniformPieces])
 def test_pieces_are_dealt_in_the_order_in_which_preview_and_hidden_showed_them(generator: Any) -> None:
     game = Game(20, generator(np.random.default_rng(3)))
     for _ in range(4):

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from async_wrappers.latency.batches import LinearBatches
 from async_wrappers.schedule.batching import Batch, Batcher
-from async_wrappers.schedule.served import Decisions, ServedSchedule
+from async_wrappers.schedule.served import ServedDecisions, ServedSchedule
 from tests.worlds.batching_servers import MS, Setting, servers
 from tests.worlds.schedule_cases import CASES
 
@@ -194,7 +194,7 @@ class TestServedSchedule:
         assert played.in_time_by_environment.mean() == pytest.approx(played.in_time)
 
     def test_the_same_seed_gives_the_same_decisions(self) -> None:
-        def play(seed: int) -> Decisions:
+        def play(seed: int) -> ServedDecisions:
             return ServedSchedule(LinearBatches(0.010, 0.002, cv=0.3), 5, 60, 2, seed=seed).play(60)
 
         assert (play(1).ended == play(1).ended).all()

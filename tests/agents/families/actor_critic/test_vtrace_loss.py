@@ -20,9 +20,9 @@ from async_wrappers.agents.families.actor_critic.terms import (
     KLCost,
     KLMask,
     PolicyCloning,
-    Rows,
     TargetEntropy,
     Term,
+    UnrollRows,
     ValueCloning,
 )
 from async_wrappers.agents.families.actor_critic.vtrace import VTrace
@@ -276,7 +276,7 @@ def test_terms_are_bound_each_under_its_own_name() -> None:
 class Pull(Term):
     """A term of a user's own: the values' mean square."""
 
-    def loss(self, rows: Rows) -> Tensor:
+    def loss(self, rows: UnrollRows) -> Tensor:
         pull = rows.metrics["Pull"] = masked_mean(rows.values**2, rows.mask)
         return 3.0 * pull
 

@@ -15,15 +15,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from async_wrappers.agents.families.value_based.dqn import DQN
+from async_wrappers.agents.play.actor import Ended
 from async_wrappers.agents.play.hosts.engine import HostsFailed
-from async_wrappers.agents.play.hosts.host import Plan
-from async_wrappers.agents.play.hosts.host_rounds import HostRounds, Journal
+from async_wrappers.agents.play.hosts.host import ActingPlan
+from async_wrappers.agents.play.hosts.host_rounds import BlockLog, HostRounds
 from async_wrappers.agents.play.hosts.local_hosts import LocalHosts
 from async_wrappers.agents.play.hosts.played_block import PlayedBlock
-from async_wrappers.agents.play.many.actor import Ended
 from async_wrappers.agents.play.many.rounds import Trained
 from async_wrappers.agents.play.many.vector_agent import VectorAgent
-from async_wrappers.agents.play.play import Due, Length
+from async_wrappers.agents.play.play import Interruption, Length
 from async_wrappers.envs import EpisodicLife
 from tests.contracts.hosts_contract import HOSTS, SHARE, make_envs, plan_of
 from tests.worlds.agents import hyperparameters
@@ -34,7 +34,7 @@ from tests.worlds.seeded_env import SeededEnv
 class Dying(LocalHosts):
     """A host dies instead of giving some of the answers, by their numbers."""
 
-    def __init__(self, plan: Plan, deaths: Set[int]) -> None:
+    def __init__(self, plan: ActingPlan, deaths: Set[int]) -> None:
         super().__init__(plan)
         self._answers, self._deaths = 0, deaths
 
@@ -52,7 +52,7 @@ def game_of_lives() -> EpisodicLife:
     return EpisodicLife(LivesEnv())
 
 
-def plan_and_agent(block_length: int, lives: bool) -> tuple[Plan, VectorAgent]:
+def plan_and_agent(block_length: int, lives: bool) -> tuple[ActingPlan, VectorAgent]:
     kind = game_of_lives if lives else partial(SeededEnv, longest=12)
     env: Any = kind()
     spec = DQN(env.observation_space, env.action_space, **hyperparameters(DQN, update_period=4))
@@ -68,10 +68,10 @@ def plan_and_agent(block_length: int, lives: bool) -> tuple[Plan, VectorAgent]:
     block_length=st.integers(1, 9),
     phases=st.lists(st.integers(1, 150), min_size=1, max_size=3),
     deaths=st.sets(st.integers(1, 30), max_size=2),
-    due=st.sampled_from(Due),
+    due=st.sampled_from(Interruption),
 )
 def test_frames_and_episodes_add_up_at_the_end_of_a_phase_and_of_a_part_of_one(
-    free: bool, lives: bool, lag: int | None, block_length: int, phases: list[int], deaths: set[int], due: Due
+    free: bool, lives: bool, lag: int | None, block_length: int, phases: list[int], deaths: set[int], due: Interruption
 ) -> None:
     plan, agent = plan_and_agent(block_length, lives)
     over: list[Ended] = []
@@ -89,7 +89,7 @@ def test_frames_and_episodes_add_up_at_the_end_of_a_phase_and_of_a_part_of_one(
 
     with tempfile.TemporaryDirectory() as place:
         rounds = HostRounds(
-            agent, Dying(plan, deaths), range(HOSTS), Journal(Path(place)), free, lag if free else None, None
+            agent, Dying(plan, deaths), range(HOSTS), BlockLog(Path(place)), free, lag if free else None, None
         )
         with closing(rounds):
             for frames in phases:

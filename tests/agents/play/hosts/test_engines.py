@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from async_wrappers.agents.play.hosts.engine import HostsFailed, Lost, Player
-from async_wrappers.agents.play.hosts.host import Plan
+from async_wrappers.agents.play.hosts.host import ActingPlan
 from async_wrappers.agents.play.hosts.host_processes import ProcessHosts
 from async_wrappers.agents.play.hosts.local_hosts import LocalHosts
 from async_wrappers.fleet import pulse
@@ -21,13 +21,13 @@ from tests.contracts.hosts_contract import HostsContract, collected, nothing_pla
 
 
 class TestLocalHosts(HostsContract):
-    def make_engine(self, plan: Plan) -> LocalHosts:
+    def make_engine(self, plan: ActingPlan) -> LocalHosts:
         return LocalHosts(plan)
 
 
 @pytest.mark.usefixtures("fork_server")
 class TestProcessHosts(HostsContract):
-    def make_engine(self, plan: Plan) -> ProcessHosts:
+    def make_engine(self, plan: ActingPlan) -> ProcessHosts:
         return ProcessHosts(plan)
 
 

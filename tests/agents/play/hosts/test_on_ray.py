@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 
 from async_wrappers.agents.play.hosts.engine import HostsFailed, Lost
-from async_wrappers.agents.play.hosts.host import Plan
+from async_wrappers.agents.play.hosts.host import ActingPlan
 from async_wrappers.agents.play.hosts.played_block import PlayedBlock
 from async_wrappers.agents.play.many.learners import LearnerFailed
 from async_wrappers.batched.hosted import EnvsPlan, HostedEnvs
@@ -72,7 +72,7 @@ def address(nodes: Cluster) -> str:
 @pytest.mark.slow
 @pytest.mark.usefixtures("address")
 class TestRayHosts(HostsContract):
-    def make_engine(self, plan: Plan) -> on_ray.RayHosts:
+    def make_engine(self, plan: ActingPlan) -> on_ray.RayHosts:
         return on_ray.RayHosts(plan, num_hosts=2)
 
     @pytest.mark.parametrize("ends", [SystemExit("no licence"), KeyboardInterrupt()], ids=repr)
@@ -265,7 +265,7 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> on_ray.RayHosts:
     """An engine whose Ray has not answered for host 0 yet, and has one CPU left."""
     engine = object.__new__(on_ray.RayHosts)
     engine._wants, engine._has_begun, engine._lost = {"CPU": 2.0, "GPU": 0.0}, False, []
-    host = on_ray._Host(0, 0)
+    host = on_ray._RayHost(0, 0)
     engine._hosts, engine._pending = {0: host}, {"versions": host, "play": host}
     engine._actors = on_ray.Actors(SimpleNamespace, num_cpus=2)
     monkeypatch.setattr(ray, "available_resources", lambda: {"CPU": 1.0})
@@ -285,7 +285,7 @@ def test_a_host_for_which_there_is_no_room_any_more_is_lost_for_that_reason(
 ) -> None:
     answer: Any = on_ray.NodeVersions("node", on_ray.versions())
     monkeypatch.setattr(ray, "get", lambda reference: answer)
-    engine._got("versions of another one", on_ray._Host(1, 0))
+    engine._got("versions of another one", on_ray._RayHost(1, 0))
     engine.kill(0, "is late")
     assert engine.collect(0) == [Lost(0, 0, NO_ROOM)]
 

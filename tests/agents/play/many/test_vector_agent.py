@@ -17,7 +17,7 @@ from async_wrappers import RealtimeDelay, VectorRealtimeDelay
 from async_wrappers.agents.acting.decisions import Decisions, PolicyOutput
 from async_wrappers.agents.acting.exploration import identity_epsilon, per_actor_epsilon
 from async_wrappers.agents.families.value_based.dqn import DQN
-from async_wrappers.agents.play.many.actor import Ended
+from async_wrappers.agents.play.actor import Ended
 from async_wrappers.agents.play.many.environments import NumberedEpisodes
 from async_wrappers.agents.play.many.vector_agent import VectorAgent
 from async_wrappers.agents.play.play import environment_seed

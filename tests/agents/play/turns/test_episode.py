@@ -20,7 +20,7 @@ from async_wrappers.agents.experiment.experiment import Experiment
 from async_wrappers.agents.experiment.metrics import read_iterations
 from async_wrappers.agents.experiment.progress import closing_line, facts
 from async_wrappers.agents.play.live import note_standing
-from async_wrappers.agents.play.play import Episode, Phase, Played, environment_seed
+from async_wrappers.agents.play.play import EpisodeResult, Phase, PlayedPhase, environment_seed
 from async_wrappers.agents.play.turns.baselines import RandomAgent
 from async_wrappers.agents.play.turns.turns import EpisodeCut, Running, play_episode
 from async_wrappers.envs import ClipReward
@@ -52,7 +52,7 @@ class TestTurnBased:
             ("step", life.rewards[2], seen[3], None),
             ("end", life.rewards[3], True, seen[4], None),
         ]
-        assert episode == Episode(sum(life.rewards), 4, actions=4)
+        assert episode == EpisodeResult(sum(life.rewards), 4, actions=4)
 
     @pytest.mark.parametrize(("end", "terminal"), [(TERMINATED, True), (TRUNCATED, False), (BOTH, True)])
     def test_an_end_is_terminal_if_the_environment_terminated(self, end: tuple[bool, bool], terminal: bool) -> None:
@@ -195,15 +195,17 @@ class TestFacts:
         ("played", "expected"),
         [
             (
-                Played([Episode(1.0, 10), Episode(0.0, 6)], 8, 2),
+                PlayedPhase([EpisodeResult(1.0, 10), EpisodeResult(0.0, 6)], 8, 2),
                 {"actions": 8, "actions_per_frame": 0.5, "updates": 2, "updates_per_action": 0.25},
             ),
             (
-                Played([Episode(1.0, 3, won=True), Episode(-1.0, 1, won=False), Episode(0.0, 4)], 4, 0),
+                PlayedPhase(
+                    [EpisodeResult(1.0, 3, won=True), EpisodeResult(-1.0, 1, won=False), EpisodeResult(0.0, 4)], 4, 0
+                ),
                 {"actions": 4, "actions_per_frame": 0.5, "updates": 0, "updates_per_action": 0, "wins": 1, "losses": 1},
             ),
             (
-                Played([Episode(0.0, 5)], 0, 3, encounter=7),  # neither won nor lost
+                PlayedPhase([EpisodeResult(0.0, 5)], 0, 3, encounter=7),  # neither won nor lost
                 {
                     "actions": 0,
                     "actions_per_frame": 0,
@@ -213,15 +215,15 @@ class TestFacts:
                     "encounter": 7,
                 },
             ),
-            (Played([], 0, 20, frames=0), {"actions": 0, "updates": 20}),  # offline
+            (PlayedPhase([], 0, 20, frames=0), {"actions": 0, "updates": 20}),  # offline
         ],
     )
-    def test_what_a_phase_came_to(self, played: Played, expected: dict[str, Any]) -> None:
+    def test_what_a_phase_came_to(self, played: PlayedPhase, expected: dict[str, Any]) -> None:
         assert facts(played) == expected
 
     def test_the_closing_line_adds_the_iterations_up(self) -> None:
-        first = facts(Played([Episode(1.0, 10, won=True), Episode(-1.0, 10, won=False)], 15, 30, 2))
-        second = facts(Played([Episode(1.0, 20, won=True)], 15, 0, 3))
+        first = facts(PlayedPhase([EpisodeResult(1.0, 10, won=True), EpisodeResult(-1.0, 10, won=False)], 15, 30, 2))
+        second = facts(PlayedPhase([EpisodeResult(1.0, 20, won=True)], 15, 0, 3))
         history = [
             {"train_episode_lengths": lengths, **{f"train_{name}": value for name, value in found.items()}}
             for lengths, found in (([10, 10], first), ([20], second))

@@ -19,7 +19,7 @@ from async_wrappers.fleet.block import Block
 from async_wrappers.live import RunFailed
 from async_wrappers.live.cluster import ray_transport
 from async_wrappers.live.cluster.ray_transport import RayTransport
-from async_wrappers.live.cluster.ray_worker import Job, RayWorker, versions
+from async_wrappers.live.cluster.ray_worker import RayWorker, WorkerJob, versions
 from async_wrappers.live.inference.transport import Ready
 from async_wrappers.live.memory.exchange import Fate, Finished, ticket_of
 from async_wrappers.live.memory.layout import SharedLayout
@@ -76,7 +76,7 @@ class World:
 
     def start(self, worker: int, *shown: int) -> None:
         self._number += 1
-        self.transport.publish(self._number, np.array(shown))
+        self.transport.show(self._number, np.array(shown))
         self.transport.start(worker, ticket_of(0, self._number, 0, self._number, self._number, False))
 
     def ask(self, worker: int, *shown: int) -> Finished:
@@ -303,7 +303,7 @@ def test_the_trouble_is_what_has_no_room(ray: FakeRay) -> None:
 
 
 def job(make_policy: Any, weights: WeightsLayout | None = None) -> bytes:
-    return cloudpickle.dumps(Job(cloudpickle.dumps(make_policy), OBSERVATIONS, ACTIONS, None, False, weights, 1))
+    return cloudpickle.dumps(WorkerJob(cloudpickle.dumps(make_policy), OBSERVATIONS, ACTIONS, None, False, weights, 1))
 
 
 def test_a_node_with_other_versions_refuses_before_anything_is_unpickled() -> None:

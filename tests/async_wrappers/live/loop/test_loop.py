@@ -108,13 +108,13 @@ def test_on_each_frame_the_loop_publishes_collects_starts_and_steps_in_this_orde
     stage = Stage(latencies=[1_700_000], workers=2)
     stage.play(frames=20)
     log = stage.transport.log
-    log = log[next(n for n, (what, time, *_) in enumerate(log) if (what, time) == ("publish", stage.begin) and n) :]
+    log = log[next(n for n, (what, time, *_) in enumerate(log) if (what, time) == ("show", stage.begin) and n) :]
     frames: list[list[str]] = []
     for what, time, *rest in log:
-        if what == "publish":
+        if what == "show":
             frames.append([])
             begin = time
-        if what == "collect" and frames[-1] == ["publish"]:
+        if what == "collect" and frames[-1] == ["show"]:
             assert rest == [0]  # at its deadline the loop does not wait
         frames[-1].append(what if time == begin else f"later {what}")
     assert len(frames) == 20
@@ -122,8 +122,8 @@ def test_on_each_frame_the_loop_publishes_collects_starts_and_steps_in_this_orde
         now = [what for what in frame if not what.startswith("later")]
         now = now[: now.index("step") + 1]  # then it waits
         assert now in (
-            ["publish", "collect", "step"],
-            *(["publish", "collect", *["start"] * n, "step"] for n in (1, 2)),
+            ["show", "collect", "step"],
+            *(["show", "collect", *["start"] * n, "step"] for n in (1, 2)),
         )
         assert frame.count("step") == 1
     assert any("later start" in frame for frame in frames)  # a worker that becomes free in between starts at once
@@ -160,8 +160,8 @@ def test_an_environment_that_is_slower_than_its_frames_is_reported_as_slow() -> 
 def test_an_observation_is_held_back_until_its_frames_deadline() -> None:
     stage = Stage(workers=1)
     stage.play(frames=4)
-    published = [time - stage.begin for what, time, *_ in stage.transport.log if what == "publish"][1:]
-    assert published == [0, MS, 2 * MS, 3 * MS]
+    shown = [time - stage.begin for what, time, *_ in stage.transport.log if what == "show"][1:]
+    assert shown == [0, MS, 2 * MS, 3 * MS]
 
 
 def test_the_smallest_delay_is_one_frame() -> None:
@@ -300,8 +300,8 @@ def test_draining_waits_for_all_inferences_and_begins_with_all_workers_free() ->
     stage = Stage(latencies=[4 * MS, 9 * MS], workers=2, length=5)
     record = stage.play(episodes=2)
     starts = stage.starts()
-    first = [entry for entry in starts if entry[2].episode == 0]
-    second = [entry for entry in starts if entry[2].episode == 1]
+    first = [entry for entry in starts if entry[2].decision.episode == 0]
+    second = [entry for entry in starts if entry[2].decision.episode == 1]
     assert [(time, worker) for time, worker, _ in first] == [(0, 0), (0, 1), (4 * MS, 0)]
     assert [(time, worker) for time, worker, _ in second][:2] == [(9 * MS, 0), (9 * MS, 1)]
     assert [(span.worker, span.episode) for span in record.spans] == [(0, 0), (0, 0), (1, 0), (0, 1)]
@@ -368,7 +368,7 @@ def test_a_worker_that_never_ends_does_not_hold_up_a_drain_for_ever() -> None:
         record = stage.play(episodes=3)
     assert len(warned) == 1  # it is waited for once
     assert [len(effects) for effects in record.effects] == [2, 2, 2]
-    assert {entry[1] for entry in stage.starts() if entry[2].episode > 0} == {0}
+    assert {entry[1] for entry in stage.starts() if entry[2].decision.episode > 0} == {0}
     assert stage.env.resets[2][0] - stage.env.resets[1][0] < 600 * MS
     assert stage.transport.time - stage.env.resets[2][0] < 20 * MS
 

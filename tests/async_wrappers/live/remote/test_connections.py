@@ -26,7 +26,7 @@ from async_wrappers.live import RunFailed
 from async_wrappers.live.loop.workers import NoWorkers
 from async_wrappers.live.remote.handshake import Declared, Refused, ServerHandshake, Welcome
 from async_wrappers.live.remote.server import PolicyServer
-from async_wrappers.live.remote.wire import HEADER, MAGIC, Answers, Kind, Tickets, encoded
+from async_wrappers.live.remote.wire import HEADER, MAGIC, Answers, Kind, TicketRecords, encoded
 from tests.worlds.served import PATIENCE, Echo, Guest, Line, Proxy, answered, play_until, served
 
 ROOT = Path(__file__).parents[4]
@@ -157,7 +157,7 @@ def greeting(space: gym.Space[Any], answer_to: Callable[[Any], tuple[Any, int]])
             if said := handshake.receive(end.recv(wants)):
                 end.sendall(said)
         end.sendall(handshake.welcome())
-        record, answer = Tickets(Line.observation_space).record(), Answers(space).record()
+        record, answer = TicketRecords(Line.observation_space).record(), Answers(space).record()
         while end.recv_into(record.data, 0, socket.MSG_WAITALL):
             ticket, action = answer_to(record.read()[0])
             end.sendall(answer.write(ticket, (0, 0, 0, 0), action, None))

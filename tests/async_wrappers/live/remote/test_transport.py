@@ -24,7 +24,7 @@ from async_wrappers.live.remote import remote_transport as transport_module
 from async_wrappers.live.remote.address import Address
 from async_wrappers.live.remote.handshake import Declared, ServerHandshake, Welcome
 from async_wrappers.live.remote.remote_transport import RemotePolicy, RemoteTransport
-from async_wrappers.live.remote.wire import Answers, Kind, Tickets, encoded
+from async_wrappers.live.remote.wire import Answers, Kind, TicketRecords, encoded
 from async_wrappers.live.report.journey import parts_ms
 from async_wrappers.live.run_spec import LoopConfig
 from async_wrappers.schedule.stagger import NoStagger
@@ -43,7 +43,7 @@ class Served:
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.address = f"tcp://127.0.0.1:{self.listener.getsockname()[1]}"
         self.ends: dict[int, socket.socket] = {}
-        self.tickets, self.answers = Tickets(space), Answers(ACTIONS)
+        self.tickets, self.answers = TicketRecords(space), Answers(ACTIONS)
         self._workers = workers
         threading.Thread(target=self._greet, daemon=True).start()
 
@@ -113,12 +113,12 @@ def test_frames_that_leave_in_pieces_arrive_as_they_were_shown() -> None:
             found[worker] = server.read(worker)
             server.answer(worker, found[worker][0], worker)
 
-        transport.publish(1, np.full(LARGE.shape, 1, np.uint8))
+        transport.show(1, np.full(LARGE.shape, 1, np.uint8))
         transport.start(0, ticket(1))
         transport.start(1, ticket_of(0, 1, 0, 1, 7, False))  # of the same frame, while the first has not left
-        transport.publish(2, np.full(LARGE.shape, 2, np.uint8))
+        transport.show(2, np.full(LARGE.shape, 2, np.uint8))
         transport.start(2, ticket(2))
-        transport.publish(3, np.full(LARGE.shape, 3, np.uint8))
+        transport.show(3, np.full(LARGE.shape, 3, np.uint8))
         assert transport._unsent == 3
         readers = [threading.Thread(target=read, args=(worker,)) for worker in range(3)]
         for reader in readers:
@@ -137,7 +137,7 @@ def test_frames_that_leave_in_pieces_arrive_as_they_were_shown() -> None:
 
 def test_an_answer_that_comes_byte_by_byte_is_one_answer() -> None:
     with pair(SMALL, 1) as (transport, server):
-        transport.publish(5, np.array([1, 2]))
+        transport.show(5, np.array([1, 2]))
         transport.start(0, ticket(5))
         told, shown = server.read(0)
         assert (told, shown.tolist()) == (ticket(5), [1, 2])
@@ -154,7 +154,7 @@ def test_losses_that_differ_in_numbers_alone_are_told_once() -> None:
     told: list[str] = []
     with pair(SMALL, 1, told.append) as (transport, server):
         for number in (11, 12, 13):
-            transport.publish(number, np.array([1, 2]))
+            transport.show(number, np.array([1, 2]))
             transport.start(0, ticket(number))
             asked, _ = server.read(0)
             server.answer(0, asked._replace(number=number + 100), 5)
@@ -194,7 +194,7 @@ def asked(transport: RemoteTransport, number: int) -> socket.socket:
     connection = transport._connections[0]
     connection.end, connection.handshake, connection.is_connecting, connection.is_up = ours, None, False, True
     transport._selector.register(ours, selectors.EVENT_READ, connection)
-    transport.publish(number, np.array([1, 2]))
+    transport.show(number, np.array([1, 2]))
     transport.start(0, ticket(number))
     return theirs
 
@@ -281,7 +281,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 def test_an_answer_that_came_while_this_end_stood_still_is_neither_late_nor_slow(clock: Clock) -> None:
     warnings: list[str] = []
     with pair(SMALL, 2, warnings.append) as (transport, server):
-        transport.publish(1, np.array([1, 2]))
+        transport.show(1, np.array([1, 2]))
         for worker in range(2):
             transport.start(worker, ticket(1))
         told, _ = server.read(0)
@@ -301,7 +301,7 @@ def test_an_answer_that_came_while_this_end_stood_still_is_neither_late_nor_slow
 def test_a_server_that_is_silent_after_a_standstill_has_its_usual_time_and_is_then_named(clock: Clock) -> None:
     warnings: list[str] = []
     with pair(SMALL, 1, warnings.append) as (transport, server):
-        transport.publish(1, np.array([1, 2]))
+        transport.show(1, np.array([1, 2]))
         transport.start(0, ticket(1))
         server.read(0)
         transport._connections[0].due = clock.monotonic_ns() + 400_000_000  # as one that has answered before

@@ -40,8 +40,8 @@ from async_wrappers.live.remote.wire import (
     VERSION,
     Answers,
     Kind,
-    Reader,
-    Tickets,
+    RecordReader,
+    TicketRecords,
     WireError,
     checked,
     encoded,
@@ -223,7 +223,7 @@ def test_tickets_and_answers_come_back_from_their_records(
     space.seed(seed)
     value, left = space.sample(), {"value": np.float32(0.5)}
     ticket = ticket_of(seed, *numbers, eval_mode)
-    tickets = Tickets(space)
+    tickets = TicketRecords(space)
     record = tickets.record()
     record.show(value)
     record.order(ticket, seed)
@@ -293,7 +293,7 @@ def test_whoever_has_not_proven_the_token_has_nothing_large_kept_for_it(record: 
 def test_a_header_that_announces_two_gigabytes_is_refused_before_anything_is_allocated() -> None:
     tracemalloc.start()
     try:
-        reader = Reader({Kind.TICKET: (8, LARGEST)})
+        reader = RecordReader({Kind.TICKET: (8, LARGEST)})
         with pytest.raises(WireError, match="announced 2000000000 bytes"):
             reader.feed(HEADER.pack(MAGIC, VERSION, Kind.TICKET, 2_000_000_000, 0, 0, 0, 0, 0, 0))
         assert tracemalloc.get_traced_memory()[1] < 100_000
@@ -514,8 +514,8 @@ def answer_all(data: bytes, token: bytes | None) -> None:
             feed(end, data)
         except WireError as error:
             assert 0 < len(str(error)) < 2000
-    for codec in (Tickets(NESTED), Answers(NESTED)):
-        reader = Reader(codec.sizes)
+    for codec in (TicketRecords(NESTED), Answers(NESTED)):
+        reader = RecordReader(codec.sizes)
         left = data
         try:
             while left:
@@ -524,7 +524,7 @@ def answer_all(data: bytes, token: bytes | None) -> None:
                 record = reader.feed(left[:wants])
                 left = left[wants:]
                 if record is not None and record.header.kind == Kind.TICKET:
-                    ticket = Tickets(NESTED).record()
+                    ticket = TicketRecords(NESTED).record()
                     ticket.data[HEADER.size :] = record.payload
                     ticket.read()
         except WireError as error:

@@ -90,8 +90,8 @@ def test_it_is_sent_to_as_a_frame_begins_and_read_as_the_next_one_does_before_th
     begin = record.begin
     assert [time - begin for time in machine.sends] == [*(frame * MS for frame in range(10)), 10 * MS]
     assert [time - begin for time in machine.reads] == [frame * MS for frame in range(1, 11)]
-    published = [time - begin for what, time, *_ in transport.log if what == "publish"][1:]
-    assert published == [frame * MS for frame in range(10)]
+    shown = [time - begin for what, time, *_ in transport.log if what == "show"][1:]
+    assert shown == [frame * MS for frame in range(10)]
     assert record.lateness == [0] * 10
 
 

@@ -23,9 +23,9 @@ from hypothesis import strategies as st
 from async_wrappers import AsyncRunner, Chunk, CommittedActions, RealtimeDelay, VectorRealtimeDelay
 from async_wrappers.agents.acting.decisions import PolicyOutput
 from async_wrappers.agents.acting.exploration import identity_epsilon
-from async_wrappers.agents.acting.past_frames import (
+from async_wrappers.agents.acting.frames_read import (
     VIEW,
-    PastFrames,
+    FramesRead,
     ShowPast,
     ShowPastRows,
     report_effect,
@@ -234,7 +234,7 @@ def test_what_a_fast_path_reads_is_learnt_from(delay: int, noops: int, lengths: 
 
 def numbered(make: Callable[[], gym.Env[Any, Any]], count: int, kind: type[Spec] = Stored) -> gym.Env[Any, Any]:
     env = make()
-    past = PastFrames("landing", kind.fast_age is None, kind.fast_age)
+    past = FramesRead("landing", kind.fast_age is None, kind.fast_age)
     return NumberedEpisodes(ShowPast(env, past), 5, 0, count)
 
 
@@ -256,7 +256,7 @@ def batched(make: Callable[[], gym.Env[Any, Any]], kind: str, spec: type[Spec] =
         bare = [lambda: NumberedEpisodes(make().env, 5, 0, 3)] * 3
         vector = SyncVectorEnv(bare, autoreset_mode=LOCKSTEP[kind])
         constants = delay.playout, delay.decision_interval - 1, DEFAULT
-        return VectorEnvs(ShowPastRows(VectorRealtimeDelay(vector, *constants), PastFrames(age=spec.fast_age or 0)))
+        return VectorEnvs(ShowPastRows(VectorRealtimeDelay(vector, *constants), FramesRead(age=spec.fast_age or 0)))
     return VectorEnvs(SyncVectorEnv([partial(numbered, make, 3, spec)] * 3, autoreset_mode=AutoresetMode(kind)))
 
 
@@ -320,13 +320,13 @@ def test_a_vector_that_shows_a_fast_path_nothing_is_refused() -> None:
 
     outside = r"^fast must be None where NormalizeObservation changes observations outside the delay, .* inside Vector"
     with pytest.raises(ValueError, match=outside):
-        ShowPastRows(of(delay, NormalizeRows), PastFrames(age=0))
-    assert ShowPastRows(of(NormalizeRows, delay), PastFrames(age=2)).env.fresh_age == 2
+        ShowPastRows(of(delay, NormalizeRows), FramesRead(age=0))
+    assert ShowPastRows(of(NormalizeRows, delay), FramesRead(age=2)).env.fresh_age == 2
     with pytest.raises(ValueError, match=r"^fast must be None where create_vector_fn delays each of its environments"):
-        ShowPastRows(of(each=lambda: RealtimeDelay(DriftingEnv(), 2, 0, 0)), PastFrames(age=0))
+        ShowPastRows(of(each=lambda: RealtimeDelay(DriftingEnv(), 2, 0, 0)), FramesRead(age=0))
     with pytest.raises(ValueError, match=r"^fast_age must be 0 where nothing delays actions, got 1: delay with Vector"):
-        ShowPastRows(of(), PastFrames(age=1))
-    shown, _ = ShowPastRows(of(NormalizeRows), PastFrames(age=0)).reset(seed=1)
+        ShowPastRows(of(), FramesRead(age=1))
+    shown, _ = ShowPastRows(of(NormalizeRows), FramesRead(age=0)).reset(seed=1)
     np.testing.assert_array_equal(shown["start"], shown["effect"])
 
 
@@ -339,7 +339,7 @@ def test_a_critic_and_a_teacher_are_shown_frames_of_their_own() -> None:
         realtime = {"applied": applied, "observation_info": seen(40), **both, **reported}
         return {name: np.ravel(part).item() for name, part in past.show(4, realtime, before).items()}
 
-    past = PastFrames("agent", effect=True, label_at="effect")
+    past = FramesRead("agent", effect=True, label_at="effect")
     assert set(past.parts) == {"landed", "effect", "teacher", "labelled"}
     of_both = {"start": 4, "landed": 3, "effect": 7, "teacher": 40, "labelled": 30}
     assert parts(True, 0, effect_info=seen(30)) == of_both
@@ -353,9 +353,9 @@ def test_a_critic_and_a_teacher_are_shown_frames_of_their_own() -> None:
 def test_an_info_is_passed_on_without_what_is_shown() -> None:
     reported = {"effect_observation": 1, "_effect_observation": True, "observation_info": {}, "start": 3}
     info = {"realtime": reported, VIEW: 1, "lives": 2}
-    assert PastFrames(age=1).without_shown(info) == {"realtime": {"observation_info": {}, "start": 3}, "lives": 2}
-    assert PastFrames(label_at="start").without_shown(info) == {"realtime": {"start": 3}, "lives": 2}
-    assert PastFrames(age=1).without_shown({"lives": 2}) == {"lives": 2}
+    assert FramesRead(age=1).without_shown(info) == {"realtime": {"observation_info": {}, "start": 3}, "lives": 2}
+    assert FramesRead(label_at="start").without_shown(info) == {"realtime": {"start": 3}, "lives": 2}
+    assert FramesRead(age=1).without_shown({"lives": 2}) == {"lives": 2}
 
 
 class Effective(DQN):

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from async_wrappers.agents.acting.decisions import Decisions, Memories, PolicyOutput, RowsPolicy
-from async_wrappers.agents.acting.past_frames import LABELLED, LANDED, TEACHER
+from async_wrappers.agents.acting.frames_read import LABELLED, LANDED, TEACHER
 from async_wrappers.agents.learning.making import make_actor_priorities
 from async_wrappers.agents.play.lessons import Advice
 from async_wrappers.agents.replay.n_step import ActorPriorities
@@ -42,7 +42,7 @@ class ShownRows(NamedTuple):
     Attributes:
         env_ids: Each environment's number, ascending, [R].
         observation: What the next decision reads, [R, *shape], or a dict or tuple of such arrays. Of an agent that
-            reads other frames too, a dict of parts (`agents.acting.past_frames`), and so in `final`.
+            reads other frames too, a dict of parts (`agents.acting.frames_read`), and so in `final`.
         reward: Of the last decision, [R].
         first: Whether the observation begins an episode, [R].
         terminal: Whether the last decision's episode has terminated, [R].
@@ -93,7 +93,7 @@ class Ended(NamedTuple):
     lost: bool = False
 
 
-class _Block:
+class _Closed:
     """Transitions that became complete together, some of which wait until a decision could know them.
 
     Args:
@@ -126,7 +126,7 @@ class _Block:
 _BY_ENVIRONMENT = ("final", "final_priority")  # of the rows whose episode ended
 
 
-class Rows:
+class RunningEpisodes:
     """The running episodes of N environments in arrays, and the last decision of each.
 
     Args:
@@ -465,10 +465,10 @@ class Actor:
         spec: The agent's.
         num_envs: N.
         receiver: Takes transitions as soon as a decision of their environment could know them.
-        first_env: As in `Rows`.
-        learners: As in `Rows`.
-        guide: As in `Rows`.
-        in_turn: As in `Rows`.
+        first_env: As in `RunningEpisodes`.
+        learners: As in `RunningEpisodes`.
+        guide: As in `RunningEpisodes`.
+        in_turn: As in `RunningEpisodes`.
 
     Attributes:
         rows: The running episodes.
@@ -484,11 +484,11 @@ class Actor:
         guide: Any = None,
         in_turn: bool = False,
     ) -> None:
-        self.rows = Rows(spec, num_envs, False, first_env, learners, guide, in_turn)
+        self.rows = RunningEpisodes(spec, num_envs, False, first_env, learners, guide, in_turn)
         self._receiver = receiver
         # An agent in turn gives its transitions one by one to a learner, which makes their priorities.
         self._priorities: ActorPriorities | None = None if in_turn else make_actor_priorities(spec, num_envs)
-        self._closed: list[_Block] = []  # transitions that no decision could know yet
+        self._closed: list[_Closed] = []  # transitions that no decision could know yet
         self._known = np.zeros(num_envs, np.int64)  # frame of each episode up to which transitions are known
 
     def observe(self, shown: ShownRows) -> list[Ended]:
@@ -498,7 +498,7 @@ class Actor:
             closed = columns.pop("frame")
             if self._priorities is not None:
                 self._enter(self._priorities, columns)
-            self._closed.append(_Block(columns, closed))
+            self._closed.append(_Closed(columns, closed))
         ended = self.rows.note(shown)
         known[env_ids] = start
         over = shown.terminal | shown.truncated

@@ -13,7 +13,7 @@ Under delay a decision starts on frame s and its action lands on frame e >= s. W
 "labelled" the same of the frame on which the decision before has landed, where labels are made there
 ========== ===========================================================================================================
 
-`PastFrames` says which of them an agent reads, and makes them of what a delay reports. An agent in turn asks it itself;
+`FramesRead` says which of them an agent reads, and makes them of what a delay reports. An agent in turn asks it itself;
 among many environments `ShowPast` makes the parts an observation, which batched environments (`async_wrappers.batched`)
 carry like any Dict, over processes too; `ShowPastRows` does so for a whole vector.
 
@@ -167,7 +167,7 @@ def fresh_observation(realtime: Mapping[str, Any] | None, observation: Any) -> A
 
 
 @dataclass(frozen=True)
-class PastFrames:
+class FramesRead:
     """Which frames an agent reads beside the one from which a decision starts; it travels to other processes.
 
     Attributes:
@@ -186,7 +186,7 @@ class PastFrames:
     view: Any = None
 
     @classmethod
-    def of(cls, spec: Spec, trains: bool, view: Any = None) -> PastFrames:
+    def of(cls, spec: Spec, trains: bool, view: Any = None) -> FramesRead:
         """Return what an agent reads in training, or in evaluation, with the view of its teacher."""
         effect = trains and spec.needs_effect and spec.fast_age is None
         label_at = None if view is None or not trains else view.label_at
@@ -254,7 +254,7 @@ class ShowPast(gym.Wrapper[Any, Any, Any, Any]):
         ValueError: See `report_effect` and `async_wrappers.RealtimeDelay.report_fresh`.
     """
 
-    def __init__(self, env: gym.Env[Any, Any], past: PastFrames) -> None:
+    def __init__(self, env: gym.Env[Any, Any], past: FramesRead) -> None:
         super().__init__(env if past.view is None else past.view.within(env))
         if past.age is not None:
             _report_fresh(self.env, past.age)
@@ -293,7 +293,7 @@ class ShowPastRows(gym.vector.VectorWrapper):
         ValueError: Its sub-environments are delayed one by one; or see `show_effects`.
     """
 
-    def __init__(self, env: Any, past: PastFrames) -> None:
+    def __init__(self, env: Any, past: FramesRead) -> None:
         super().__init__(env)
         layer = env
         while isinstance(layer, gym.vector.VectorWrapper) and not hasattr(type(layer), "report_fresh"):

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from async_wrappers.agents.acting.decisions import PolicyOutput
-from async_wrappers.agents.play.many.actor import Actor
+from async_wrappers.agents.play.actor import Actor
 from async_wrappers.agents.spec import Spec
 
 SPACES = Box(-np.inf, np.inf, (2,), np.float32), Discrete(100)
