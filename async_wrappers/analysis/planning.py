@@ -89,9 +89,8 @@ class Plan:
     def to_dict(self) -> dict[str, Any]:
         """Return the plan as plain data, None where there is no number."""
         plain = asdict(self) | {"verdict": self.verdict, "configuration": self.configuration}
-        if (way := self.way) is not None:
-            remedy, delay = way
-            plain["way"] = {"name": remedy.name, "lines": remedy.lines(delay), "share": remedy.share}
+        remedy, delay = self.way or (None, 0)
+        plain["way"] = remedy and {"name": remedy.name, "lines": remedy.lines(delay), "share": remedy.share}
         return {**plain, **{name: list(plain[name]) for name in ("rules", "slots", "advice")}}
 
     def to_json(self, path: str | Path) -> None:
@@ -267,11 +266,8 @@ class Plan:
             yield f"\n{self._where_no_action_arrives()}"
         if (way := self.way) is not None:
             remedy, delay = way
-            yield from (
-                "",
-                f"which way: {remedy.name} ({remedy.case})",
-                *(f"    {line}" for line in remedy.lines(delay)),
-            )
+            yield f"\nwhich way: {remedy.name} ({remedy.case})"
+            yield from (f"    {line}" for line in remedy.lines(delay))
             yield f"    kept on MinAtar of the gain over random play without delay: {remedy.share}"
             yield "    the other ways, each with its table: docs/concepts/which_way.md"
 

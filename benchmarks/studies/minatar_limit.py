@@ -65,7 +65,7 @@ COLUMNS = ("arm", "game", "delay", "action", "episode", "score")
 FORETOLD = 1  # the first word of the seed of a foretold future; the second one is the episode's seed
 NOOP = 0  # MinAtar's first action, the default action here
 PLAYED, TRIED = 0, 1  # seeds of the episodes that count, and of those that the best constant action is chosen by
-EPISODES, FEWER = 30, {"freeway": 10}  # of a cell; fewer for the agent, where an episode has 2,501 frames
+EPISODES = 30  # of a cell
 TRIES = 10  # episodes of each action, among them Seaquest's of 10,000 frames at the surface
 WITHOUT_DELAY, CONSTANT = "the same agent, no delay", "best constant action"
 FUTURES = {"foretold, 1 future": 1, "foretold, 8 futures": 8}
@@ -79,7 +79,7 @@ Probabilities = Callable[[npt.NDArray[np.bool_]], npt.NDArray[np.float64]]
 """From observations [R, *shape] to an agent's probabilities of the actions [R, A]."""
 
 
-class Player(Protocol):
+class GamePlayer(Protocol):
     """Chooses the actions of an episode; `foretells` says whether it reads the game."""
 
     foretells: bool
@@ -97,7 +97,7 @@ class Player(Protocol):
         """
 
 
-class Constant:
+class OneAction:
     """Gives one action, whatever it sees."""
 
     foretells = False
@@ -106,10 +106,10 @@ class Constant:
         self._action = action
 
     def begin(self, seed: int) -> None:
-        """See `Player`."""
+        """See `GamePlayer`."""
 
     def act(self, observation: Any, game: MinAtarEnv | None, on_their_way: Sequence[int]) -> int:
-        """See `Player`."""
+        """See `GamePlayer`."""
         return self._action
 
 
@@ -127,11 +127,11 @@ class PerfectModel:
         self._probabilities, self._futures = probabilities, futures
 
     def begin(self, seed: int) -> None:
-        """See `Player`."""
+        """See `GamePlayer`."""
         self._random = np.random.RandomState(np.random.MT19937(np.random.SeedSequence((FORETOLD, seed))))
 
     def act(self, observation: Any, game: MinAtarEnv | None, on_their_way: Sequence[int]) -> int:
-        """See `Player`."""
+        """See `GamePlayer`."""
         assert game is not None
         futures = [foretell(game, observation, on_their_way, self._random) for _ in range(self._futures)]
         going_on = [shown for shown, over in futures if not over] or [shown for shown, _ in futures]
@@ -202,7 +202,7 @@ class PastGames(gym.Wrapper[Any, Any, Any, Any]):
         self._games.append(game.branch(self._unused))
 
 
-def play(env: gym.Env[Any, Any], player: Player, delay: int, seed: int) -> float:
+def play(env: gym.Env[Any, Any], player: GamePlayer, delay: int, seed: int) -> float:
     """Return a player's score in an episode of a game whose actions land `delay` frames late, one on each frame."""
     games = PastGames(env, delay) if player.foretells else None
     late = RealtimeDelay(games or env, delay=delay, default_action=NOOP)
@@ -241,24 +241,24 @@ def scores_of(cell: Cell) -> Scores:
     env = create_minatar_environment(cell.game)
     game: Any = env.unwrapped
 
-    def scores(player: Player, seed: int, episodes: int) -> list[float]:
+    def scores(player: GamePlayer, seed: int, episodes: int) -> list[float]:
         return [play(env, player, cell.delay, each) for each in episode_seeds(seed, episodes)]
 
     if cell.arm != CONSTANT:
         agent, _ = load_agent(f"minatar/{cell.game}")
         player = PerfectModel(probabilities_of(agent), FUTURES.get(cell.arm, 1))
-        return Scores(scores(player, PLAYED, FEWER.get(cell.game, EPISODES)))
-    tried = [statistics.fmean(scores(Constant(action), TRIED, TRIES)) for action in range(game.action_space.n)]
+        return Scores(scores(player, PLAYED, EPISODES))
+    tried = [statistics.fmean(scores(OneAction(action), TRIED, TRIES)) for action in range(game.action_space.n)]
     best = tried.index(max(tried))
-    return Scores(scores(Constant(best), PLAYED, EPISODES), game.get_action_meanings()[best])
+    return Scores(scores(OneAction(best), PLAYED, EPISODES), game.get_action_meanings()[best])
 
 
 def cells(games: Sequence[str], delays: Sequence[int]) -> list[Cell]:
-    """Return all cells, those that take long last."""
+    """Return all cells, those of Freeway last: an episode has 2,501 frames."""
     arms = [CONSTANT, *sorted(FUTURES, key=FUTURES.__getitem__)]
     found = [Cell(WITHOUT_DELAY, game, 0) for game in games]
     found += [Cell(arm, game, delay) for arm, game, delay in product(arms, games, delays)]
-    return sorted(found, key=lambda cell: cell.game in FEWER)
+    return sorted(found, key=lambda cell: cell.game == "freeway")
 
 
 def read(path: Path) -> dict[Cell, Scores]:
@@ -351,7 +351,7 @@ def draw(results: Sequence[Mapping[str, str]], found: Mapping[Cell, Scores], pat
     figure.legend([*handles.values()], [*handles], loc="outside lower center", ncols=4, frameon=False)
     figure.suptitle(
         "V-trace, mean of 5 seeds, bars: 95 % bootstrap interval over seeds\n"
-        "foretold and best constant action: over 30 episodes (Freeway foretold: 10)",
+        "foretold and best constant action: over 30 episodes",
         fontsize="small",
         color="0.3",
     )

@@ -37,7 +37,7 @@ from benchmarks.studies.minatar_limit import (
 from benchmarks.studies.minatar_scores import DELAY, GAME
 
 
-class Noting:
+class ForetellingPlayer:
     """Plays given actions, and notes the frame that is foretold for each of them."""
 
     foretells = True
@@ -54,7 +54,7 @@ class Noting:
         return next(self._actions)
 
 
-class Seen(gym.Wrapper[Any, Any, Any, Any]):
+class AllFrames(gym.Wrapper[Any, Any, Any, Any]):
     """Notes all frames of an episode."""
 
     def reset(self, **arguments: Any) -> Any:
@@ -75,8 +75,8 @@ class Seen(gym.Wrapper[Any, Any, Any, Any]):
 def test_in_a_game_without_chance_the_foretold_frame_is_the_one_on_which_the_action_lands(
     game: str, delay: int, seed: int, actions: list[int]
 ) -> None:
-    seen = Seen(create_minatar_environment(game, sticky_probability=0, max_episode_steps=60))
-    player = Noting(actions)
+    seen = AllFrames(create_minatar_environment(game, sticky_probability=0, max_episode_steps=60))
+    player = ForetellingPlayer(actions)
     play(seen, player, delay, seed)
     ends = len(seen.frames) - 1  # the frame on which the game is over
     assert player.foretold
@@ -90,8 +90,8 @@ def test_in_a_game_without_chance_the_foretold_frame_is_the_one_on_which_the_act
 @pytest.mark.parametrize("game", MINATAR_GAMES)
 def test_a_game_whose_future_is_foretold_is_played_as_any_other(game: str) -> None:
     actions = np.random.default_rng(1).integers(3, size=400).tolist()
-    seen, plain = (Seen(create_minatar_environment(game, max_episode_steps=150)) for _ in range(2))
-    score = play(seen, Noting(actions), 8, seed=5)
+    seen, plain = (AllFrames(create_minatar_environment(game, max_episode_steps=150)) for _ in range(2))
+    score = play(seen, ForetellingPlayer(actions), 8, seed=5)
     late = RealtimeDelay(plain, delay=8)
     late.reset(seed=5)
     returned, over = 0.0, False
