@@ -31,6 +31,8 @@
   `python -m async_wrappers score`.
 * `Constant`, `Uniform`, `LogNormal`, `Gamma`, `Trace`, `Spikes`, `Correlated`: latency models; `measure` makes one of a
   policy.
+* `SensorDelay`, `VectorSensorDelay`: sensors that are late, each a `Sensor`.
+* `Latencies`: what a live run measured of decisions, transport and sensors, for these, `RealtimeDelay` and `plan`.
 * `NoStagger`, `Sequential`, `MaxTime`, `ExpectedTime`, `Tickets`: stagger strategies.
 * `async_wrappers.testing`: contract tests for your own backends, strategies and environments.
 
@@ -108,6 +110,7 @@ if TYPE_CHECKING:
     from async_wrappers.wrappers.delay import RealtimeDelay
     from async_wrappers.wrappers.fresh_observation import FreshObservation
     from async_wrappers.wrappers.limits import LimitAction, Limits
+    from async_wrappers.wrappers.measured_latencies import Latencies
     from async_wrappers.wrappers.sensor_delay import SensorDelay, VectorSensorDelay
     from async_wrappers.wrappers.vector_delay import VectorRealtimeDelay
 
@@ -133,6 +136,7 @@ __all__ = [
     "FreshObservation",
     "Gamma",
     "KeepEntries",
+    "Latencies",
     "Latency",
     "LimitAction",
     "Limits",
@@ -247,6 +251,7 @@ _LAZY = {
     "wrappers.delay": "RealtimeDelay",
     "wrappers.fresh_observation": "FreshObservation",
     "wrappers.limits": "LimitAction Limits",
+    "wrappers.measured_latencies": "Latencies",
     "wrappers.sensor_delay": "SensorDelay VectorSensorDelay",
     "wrappers.vector_delay": "VectorRealtimeDelay",
 }

@@ -26,6 +26,7 @@ from async_wrappers.live.world.realtime import Realtime
 from async_wrappers.schedule.served import ServedSchedule
 from async_wrappers.schedule.served_stream import ServedStream
 from async_wrappers.schedule.stagger import ExpectedTime, MaxTime, NoStagger, Sequential, Tickets
+from async_wrappers.tensors.sensor_rows import Sensor
 from async_wrappers.wrappers.action_history import AppliedActions, CommittedActions, DecisionDelay
 from async_wrappers.wrappers.chunk import Chunk, TemporalEnsemble
 from async_wrappers.wrappers.committed_prefix import CommittedPrefix
@@ -33,6 +34,8 @@ from async_wrappers.wrappers.default_action import RampDown
 from async_wrappers.wrappers.delay import RealtimeDelay
 from async_wrappers.wrappers.fresh_observation import FreshObservation
 from async_wrappers.wrappers.limits import LimitAction, Limits
+from async_wrappers.wrappers.measured_latencies import Latencies
+from async_wrappers.wrappers.sensor_delay import SensorDelay, VectorSensorDelay
 from async_wrappers.wrappers.vector_delay import VectorRealtimeDelay
 
 _ENVIRONMENTS = (
@@ -51,6 +54,7 @@ _WRAPPERS = (
     KeepEntries,
     LimitAction,
     RealtimeDelay,
+    SensorDelay,
 )
 # Those that turn arrays of one library into another's would import JAX and PyTorch, and agents read NumPy's.
 _CONVERSIONS = {"ArrayConversion", "JaxToNumpy", "JaxToTorch", "NumpyToTorch"}
@@ -61,7 +65,7 @@ _GYMNASIUMS = tuple(
     for thing in (getattr(gymnasium.wrappers, name) for name in gymnasium.wrappers.__all__ if name not in _CONVERSIONS)
     if isinstance(thing, type) and issubclass(thing, gym.Wrapper)
 )
-_LATENCIES = (Constant, Correlated, Gamma, LogNormal, Spikes, Trace, Uniform)
+_LATENCIES = (Constant, Correlated, Gamma, Latencies, LogNormal, Spikes, Trace, Uniform)
 _SERVERS = (LinearBatches, MeasuredBatches, ServedSchedule, ServedStream)
 _STRATEGIES = (ExpectedTime, MaxTime, NoStagger, Sequential, Tickets)
 
@@ -70,7 +74,8 @@ CONFIGURABLES = tuple(
     sorted(
         (
             *(*_ENVIRONMENTS, *_WRAPPERS, *_GYMNASIUMS, *_LATENCIES, *_SERVERS, *_STRATEGIES),
-            *(AsyncRunner, Chunk, Limits, RampDown, RayWorkers, Realtime, TemporalEnsemble, VectorRealtimeDelay),
+            *(AsyncRunner, Chunk, Limits, RampDown, RayWorkers, Realtime, Sensor, TemporalEnsemble),
+            *(VectorRealtimeDelay, VectorSensorDelay),
         ),
         key=attrgetter("__name__"),
     )

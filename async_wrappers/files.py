@@ -151,9 +151,12 @@ def naming(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno is None:
-            raise
-        raise OSError(error.errno, error.strerror, str(path)) from error
+        raise named(error, path) from error
+
+
+def named(error: OSError, path: Path) -> OSError:
+    """Return a system's error with the name of `path`; one without a number as it is."""
+    return error if error.errno is None else OSError(error.errno, error.strerror, str(path))
 
 
 def write_text_atomically(path: Path, text: str) -> None:

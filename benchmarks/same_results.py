@@ -63,7 +63,7 @@ TIMES = ("per_second", "seconds", "time", "ActRate", "AddRate", "SampleRate", "L
 # What reports tell since some version: no difference where the earlier commit does not tell it.
 _ADDED = """
 actions_per_frame journey_ms lag_updates limited loop_share longest_gap losses notes off_policy paused phase_state
-realtime recording released skipped stopped timeline_s too_old updates_per_action updates_per_frame wins
+realtime recording released sensors skipped stopped timeline_s too_old updates_per_action updates_per_frame wins
 """
 ADDED = set(_ADDED.split())
 GONE = {"encounter", "standing"}  # what they told until some version, of environments that no case plays

@@ -5,14 +5,20 @@
 * ``buffer``: PyTorch on the CPU, one thread, beside mjlab's `DelayBuffer`, which delays observations and actions by as
   much and knows neither decisions, rewards nor ends. mjlab must be installed (``pip install --no-deps mjlab``); two of
   its files are loaded, and nothing that needs a GPU. Hold: <= 1.5 times its time.
-* ``loop``: NumPy beside 4,096 `RealtimeDelay`. Hold: >= 100 times as fast.
+* ``loop``: NumPy beside 4,096 `RealtimeDelay`. Hold: >= 100 times as fast. Beside them stands the least that any
+  delay does with these arrays: observations into a ring, and one of each row out of it. Measured on two cores with
+  three times as much other work as they do at once: 72, 78 and 82 times as fast, in three runs of 9 rounds (45 to 96 in
+  single rounds), and the least 134 to 163 times. Half of a step is that least, which waits for memory.
+* ``gpu``: PyTorch on a CUDA device: the time that a step adds, and that it waits for nothing. Hold: <= 100 us. Left out
+  where there is no such device.
 
-    python -m benchmarks.tensors [buffer] [loop]
+    python -m benchmarks.tensors [buffer] [loop] [gpu]
 """
 
 from __future__ import annotations
 
 import importlib.util
+import statistics
 import sys
 import time
 from argparse import Namespace
@@ -35,6 +41,7 @@ from benchmarks.measuring import interleave, median_ratio, print_hold, print_tab
 ROWS, NUMBERS, ACTIONS, LONGEST = 4_096, 48, 12, 5
 DELAYS = np.random.default_rng(0).integers(0, LONGEST + 1, ROWS)
 BUFFER, OWN, DRAWN, LOOP = "DelayBuffer", "a delay of each row", "a latency of each frame", "4,096 RealtimeDelay"
+LEAST = "a copy and a gather"
 
 
 def steps_a_second(step: Callable[[], Any], times: int) -> float:
@@ -51,9 +58,7 @@ def stepped(to: Callable[[Any], Any], drawn: bool = False) -> Callable[[], Any]:
     observation, actions = (to(draws.normal(size=(ROWS, n)).astype(np.float32)) for n in (NUMBERS, ACTIONS))
     rewards, no = to(np.ones(ROWS, np.float32)), to(np.zeros(ROWS, bool))
     library = Library(observation)
-    schedule: EachEpisode | EachFrame = EachEpisode(
-        library, library.whole(DELAYS), library.whole(DELAYS * 0 + 1), LONGEST
-    )
+    schedule: EachEpisode | EachFrame = EachEpisode(library, library.whole(DELAYS), 1, LONGEST)
     if drawn:
         schedule = EachFrame(library, Pool(library, draws.integers(0, LONGEST + 1, 16_384)))
     delay = RowDelay(library, schedule, to(np.zeros((ROWS, ACTIONS), np.float32)), repeats=True)
@@ -108,6 +113,21 @@ def buffer(args: Namespace) -> None:
         print_hold(f"time of {name} / {BUFFER}", 1 / median_ratio(samples, name, BUFFER), most=1.5)
 
 
+def copied_and_gathered() -> Callable[[], Any]:
+    """Return what a step does with observations at least, in NumPy."""
+    ring = np.zeros((LONGEST + 1, ROWS, NUMBERS), np.float32)
+    observation, elements = np.ones((ROWS, NUMBERS), np.float32), ring.reshape(-1, NUMBERS)
+    places, clock = np.arange(ROWS) - DELAYS * ROWS, 0
+
+    def step() -> None:
+        nonlocal clock
+        clock = (clock + 1) % len(ring)
+        ring[clock] = observation
+        elements.take(places + clock * ROWS, axis=0, mode="wrap")
+
+    return step
+
+
 class Still(gym.Env[Any, Any]):
     """Never changes."""
 
@@ -137,11 +157,45 @@ def loop(args: Namespace) -> None:
     measures = {
         LOOP: partial(steps_a_second, step_each, max(1, args.steps // 20)),
         OWN: partial(steps_a_second, stepped(np.asarray), args.steps),
+        LEAST: partial(steps_a_second, copied_and_gathered(), args.steps),
     }
     samples = interleave(measures, args.rounds)
     print_table(f"{ROWS:,} rows, NumPy, steps/s", samples, LOOP, 1)
     print_hold(f"{OWN} / {LOOP}", median_ratio(samples, OWN, LOOP), least=100)
 
 
+def gpu(args: Namespace) -> None:
+    """Measure the time that a step adds on a CUDA device."""
+    if not torch.cuda.is_available():
+        print("LEFT OUT: gpu, since torch sees no CUDA device")
+        return
+
+    def microseconds(step: Callable[[], Any]) -> float:
+        torch.cuda.synchronize()
+        begin = time.perf_counter()
+        torch.cuda.set_sync_debug_mode("error")
+        for _ in range(args.steps):
+            step()
+        torch.cuda.set_sync_debug_mode("default")
+        torch.cuda.synchronize()
+        return float(time.perf_counter() - begin) / args.steps * 1e6
+
+    steps = {OWN: False, DRAWN: True}
+    measures = {name: partial(microseconds, stepped(_on_cuda, drawn)) for name, drawn in steps.items()}
+    samples = interleave(measures, args.rounds)
+    name = torch.cuda.get_device_name()
+    print_table(f"{ROWS:,} rows of {NUMBERS} numbers and {ACTIONS} actions, {name}, us", samples, OWN, 1)
+    print_hold(f"us of {OWN}", statistics.median(samples[OWN]), most=100)
+
+
+def _on_cuda(array: Any) -> torch.Tensor:
+    return torch.as_tensor(array, device="cuda")
+
+
 if __name__ == "__main__":
-    run_parts(__doc__, {"buffer": buffer, "loop": loop}, rounds=(9, "interleaved repetitions"), steps=(60, "in each"))
+    run_parts(
+        __doc__,
+        {"buffer": buffer, "loop": loop, "gpu": gpu},
+        rounds=(9, "interleaved repetitions"),
+        steps=(60, "in each"),
+    )

@@ -17,7 +17,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from async_wrappers import AsyncRunner
+from async_wrappers import AsyncRunner, Latencies
 from tests.worlds.forks import fork_trials
 
 __all__ = ["fork_trials"]
@@ -313,7 +313,8 @@ def test_the_robot_takes_a_latency_of_ones_own_and_warns_of_a_delay_that_was_not
 
     def play(seconds: float, kill_at: float | None, *given: Any, **named: Any) -> Any:
         asked.append({**named, "kill_at": kill_at})
-        return SimpleNamespace(frames={"total": 590, "missed_deadlines": late, "skipped": 0})
+        frames = {"total": 590, "missed_deadlines": late, "skipped": 0}
+        return SimpleNamespace(frames=frames, latencies=lambda: Latencies([0.06]))
 
     late = 0
     monkeypatch.setattr(robot, "play", play)
@@ -405,7 +406,8 @@ def test_a_policy_of_chunks_is_played_by_one_worker_and_takes_no_flags_of_the_ot
 
     def play(*given: Any, **named: Any) -> Any:
         asked.append(named)
-        return SimpleNamespace(frames={"total": 590, "missed_deadlines": 0, "skipped": 0})
+        frames = {"total": 590, "missed_deadlines": 0, "skipped": 0}
+        return SimpleNamespace(frames=frames, latencies=lambda: Latencies([0.06]))
 
     monkeypatch.setattr(robot, "play", play)
     drawn: list[Any] = []

@@ -49,6 +49,16 @@ class Decisions(Sequence[Decision]):
         return Decision(episode.item(row), start.item(row), frame.item(row), eval_mode.item(row), env_id.item(row))
 
 
+def only_decision(decisions: Sequence[Decision]) -> Decision | None:
+    """Return the decision where there is one alone, the common case of an agent in turn; else None."""
+    if not isinstance(decisions, Decisions):
+        return decisions[0] if len(decisions) == 1 else None
+    if len(decisions.start) != 1:
+        return None
+    of = decisions
+    return Decision(of.episode.item(), of.start.item(), of.frame.item(), of.eval_mode.item(), of.env_id.item())
+
+
 class DecisionRandom:
     """Random numbers of each decision as a pure function of (seed, episode, start, eval_mode, env_id).
 

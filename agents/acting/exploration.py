@@ -17,7 +17,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from async_wrappers.agents.acting.decisions import DecisionRandom, Decisions, PolicyOutput
+from async_wrappers.agents.acting.decisions import DecisionRandom, Decisions, PolicyOutput, only_decision
 from async_wrappers.agents.hyperparameters import SHARE, factory, number, settings, whole
 from async_wrappers.agents.needs_and_offers import refuse_unknown_frames
 from async_wrappers.agents.networks.noisy import NoisyLinear
@@ -331,8 +331,8 @@ class EpsilonGreedyPolicy:
 
     def act(self, inputs: Any, state: Any, decisions: Sequence[Decision]) -> PolicyOutput:
         """Return the chosen actions [R] for stacks [R, k, *shape], or for a dict of them."""
-        if len(decisions) == 1 and not self._leaves_values:
-            return PolicyOutput(np.array([self._first_action + self._act_on_one(inputs, decisions[0])]))
+        if not self._leaves_values and (decision := only_decision(decisions)) is not None:
+            return PolicyOutput(np.array([self._first_action + self._act_on_one(inputs, decision)]))
         rows = Decisions.of(decisions)
         # A worker's warm-up inference belongs to no episode and has the number -1.
         episodes = np.maximum(rows.episode, 0)

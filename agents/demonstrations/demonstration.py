@@ -29,6 +29,7 @@ import numpy.typing as npt
 from gymnasium.spaces import Box
 
 from async_wrappers.agents.acting.frames_read import reported_effects
+from async_wrappers.agents.play.play import delay_layer
 from async_wrappers.agents.spaces.schema import EFFECT, START
 
 Environment = gym.Env[Any, Any]
@@ -55,42 +56,6 @@ class Demonstration:
     def __len__(self) -> int:
         """Return the number of frames."""
         return len(self.rewards)
-
-
-def delay_layer(environment: Any) -> Any:
-    """Return the wrapper that turns frames into decisions, `RealtimeDelay`, or None if there is none.
-
-    That of a vector is `VectorRealtimeDelay`.
-    """
-    while isinstance(environment, gym.Wrapper | gym.vector.VectorWrapper):
-        # By name, since agents do not import the wrappers.
-        if type(environment).__name__ in ("RealtimeDelay", "VectorRealtimeDelay"):
-            return environment
-        environment = environment.env
-    return None
-
-
-def delay_in_words(environment: Any) -> str:
-    """Return the delay of an environment, or of a vector, in words: ``8 frames, 8 no-ops``, ``none`` and so on."""
-    layer = delay_layer(environment)
-    if layer is None:
-        return "none"
-    # Gymnasium's record of the arguments.
-    given = getattr(layer, "_saved_kwargs", {})
-    if given.get("per") == "frame" or not isinstance(given.get("delay", 0), int):  # of the rows of a vector
-        return f"delays of each environment ({given.get('latency') or given['delay']})"
-    longest = given.get("max_features_age")
-    held = "" if longest is None else f", features up to {longest} frames old"
-    if given.get("latency") is not None:
-        workers = given.get("workers") or 1
-        return (
-            f"latency {given['latency']}, {workers} worker{'s' * (workers != 1)} at {given.get('fps')} frames/s{held}"
-        )
-    delay, noops, chunk = given.get("delay", 0), given.get("noops", 0), getattr(layer, "chunk", None)
-    frames = f"{delay} frame{'s' * (delay != 1)}"
-    if chunk is not None:  # whose actions take the place of no-ops
-        return f"{frames}, chunks of {chunk.length}"
-    return f"{frames}, {noops} no-op{'s' * (noops != 1)}{held}" if noops else frames + held if delay else "none"
 
 
 def frames_of(environment: Environment) -> Environment:

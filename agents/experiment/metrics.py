@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from async_wrappers.agents.play.play import EpisodeRow
-from async_wrappers.files import naming, refuse_damage, write_atomically, write_text_atomically
+from async_wrappers.files import named, naming, refuse_damage, write_atomically, write_text_atomically
 
 _FILE = Path("metrics") / "iterations.jsonl"
 _EVALUATIONS = Path("metrics") / "evaluations.jsonl"
@@ -159,8 +159,10 @@ class EpisodeTable:
                 plain = row._replace(won=None if row.won is None else int(row.won), seconds=round(row.seconds, 3))  # type: ignore[arg-type]
                 lines.append(",".join(["" if value is None else str(value) for value in plain]) + "\n")
         if lines:
-            with naming(self._path):
+            try:
                 self._file.write("".join(lines).encode())
+            except OSError as error:
+                raise named(error, self._path) from error
 
     def count(self, phase: str) -> int:
         """Return the number of the next episode of a phase."""

@@ -16,13 +16,14 @@ import gymnasium as gym
 import torch
 from tqdm import tqdm
 
-from async_wrappers.agents.demonstrations.demonstration import delay_in_words, delay_layer
 from async_wrappers.agents.experiment.metrics import FRAME_RATE, ProgressFile
 from async_wrappers.agents.play.play import (
     EpisodeResult,
     Length,
     Phase,
     PlayedPhase,
+    delay_in_words,
+    delay_layer,
     environment_in_words,
     frames_of,
 )
@@ -64,7 +65,7 @@ class Expectation:
             frames: Played in this process.
             by_the_clock: Whether the environment waits for nothing, so that learning takes no time from it.
         """
-        learns = by_the_clock or self._learnt()
+        learns = self._learns or by_the_clock or self._learnt()  # who has learnt needs not be asked again
         if learns != self._learns:
             self._learns, self._said, self._since = learns, False, (now, work, frames)
         began, done, played = self._since

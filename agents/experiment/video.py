@@ -13,8 +13,8 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from async_wrappers.agents.demonstrations.demonstration import delay_in_words, delay_layer
 from async_wrappers.agents.experiment.film import Choice, Film, beside
+from async_wrappers.agents.play.play import delay_in_words, delay_layer
 from async_wrappers.extras import extra
 from async_wrappers.files import unfinished
 from async_wrappers.frame_rate import frame_rate

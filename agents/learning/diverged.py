@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from async_wrappers.agents.spaces.schema import each_array, in_brackets, leaves
 from async_wrappers.files import write_atomically
+from async_wrappers.tensors.arrays import on_host
 
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)  # a network takes each in its own
 
@@ -48,6 +49,7 @@ def refuse_loss(
     """
     path = (Path(directory or ".") / f"diverged_batch_{update}.pt").resolve()
     path.parent.mkdir(parents=True, exist_ok=True)
+    arrays = on_host(arrays)
     tensors = each_array(lambda array: torch.from_numpy(np.ascontiguousarray(array)), arrays)
     write_atomically(path, lambda file: torch.save({"batch": tensors, "learner": state()}, file))
     stops = "learning stops before it spoils the weights: they and the batch are in"
@@ -138,7 +140,7 @@ def cause_of_action(error: ValueError, network: nn.Module, read: Mapping[str, An
         read: What it read, as arrays: ``"observation"``, stacks [R, k, *shape], and ``"reward"``, [R], or neither.
     """
     chose = str(error).partition(":")[0]
-    if (culprit := _not_finite_of_the_environment(read)) is not None:
+    if (culprit := _not_finite_of_the_environment(on_host(read))) is not None:
         return DivergedError(
             f"the environment returned {culprit}, for which {chose}; mend the environment, or clip what it returns"
         )

@@ -26,6 +26,7 @@ from async_wrappers.agents.play.lessons import Advice
 from async_wrappers.agents.replay.n_step import ActorPriorities
 from async_wrappers.agents.spaces.schema import EFFECT, START, blank_actions, each_array, rows_of
 from async_wrappers.agents.spec import Spec
+from async_wrappers.tensors.arrays import alike, own_array
 from async_wrappers.wrapper_statistics import Statistics
 
 _EVER, _NEVER = 2**62, 2**63 - 1  # frames
@@ -41,8 +42,9 @@ class ShownRows(NamedTuple):
 
     Attributes:
         env_ids: Each environment's number, ascending, [R].
-        observation: What the next decision reads, [R, *shape], or a dict or tuple of such arrays. Of an agent that
-            reads other frames too, a dict of parts (`agents.acting.frames_read`), and so in `final`.
+        observation: What the next decision reads, [R, *shape], or a dict or tuple of such arrays, which may be tensors
+            on a device. Of an agent that reads other frames too, a dict of parts (`agents.acting.frames_read`), and so
+            in `final`.
         reward: Of the last decision, [R].
         first: Whether the observation begins an episode, [R].
         terminal: Whether the last decision's episode has terminated, [R].
@@ -353,7 +355,8 @@ class RunningEpisodes:
     def _written(self, at: Any, last: npt.NDArray[Any] | None, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Return the last values of all environments with those of some of them in their place."""
         last = np.zeros((self.num_envs, *values.shape[1:]), values.dtype) if last is None else last
-        return _with_rows(at, last, values)
+        written: npt.NDArray[Any] = _with_rows(at, last, values)
+        return written
 
     def _note_sent(self, shown: ShownRows) -> None:
         """Put what was really sent in the place of the last actions of rows, for an agent that learns from that."""
@@ -420,19 +423,20 @@ class RunningEpisodes:
         self._acted.fill(False)
 
 
-def _with_rows(at: Any, array: npt.NDArray[Any], values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return a copy of an array with other rows at some places."""
-    new = array.copy()
-    new[at] = values
+def _with_rows(at: Any, array: Any, values: Any) -> Any:
+    """Return a copy of an array with other rows at some places, as a tensor where the rows are one."""
+    new = own_array(alike(array, values))
+    new[at] = alike(values, new)
     return new
 
 
-def _pushed(at: Any, first: Any, stacks: npt.NDArray[Any], observation: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def _pushed(at: Any, first: Any, stacks: Any, observation: Any) -> Any:
     """Return stacks [N, k, *shape] with new observations at some places, where `first` begin anew."""
-    new = stacks.copy()
-    new[at, :-1] = stacks[at, 1:]
+    old = alike(stacks, observation)
+    new = own_array(old)
+    new[at, :-1] = old[at, 1:]
     new[first, :-1] = 0
-    new[at, -1] = observation
+    new[at, -1] = alike(observation, new)
     return new
 
 

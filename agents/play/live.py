@@ -16,7 +16,6 @@ from absl import logging
 
 from async_wrappers.agents.acting.frames_read import report_effect
 from async_wrappers.agents.config.config import portable
-from async_wrappers.agents.demonstrations.demonstration import delay_layer
 from async_wrappers.agents.hyperparameters import factory, must, part, whole, with_gin_values
 from async_wrappers.agents.learning.learner import Learner
 from async_wrappers.agents.learning.making import maker_of_learners
@@ -32,6 +31,7 @@ from async_wrappers.agents.play.play import (
     Phase,
     PlayedPhase,
     RunStopped,
+    delay_layer,
 )
 from async_wrappers.agents.spec import Spec
 from async_wrappers.agents.timing import PARTS, SUMMED_UP

@@ -241,11 +241,15 @@ class NetworkEncoder:
         reader: Turns stacks of observations into the network's input.
         compute: Where it computes.
         stack_size: Observations in a stack, k; None where an observation is a stack.
+
+    Attributes:
+        is_used: Whether features were ever requested.
     """
 
     def __init__(self, network: Any, reader: Reader, compute: Compute, stack_size: int | None) -> None:
         self._network, self._reader, self._compute, self._stack_size = network, reader, compute, stack_size
         self._copy: Any = None
+        self.is_used = False
         self._expired = True
         self._newest: Any = None
 
@@ -264,14 +268,13 @@ class NetworkEncoder:
         return int(self._features(self._reader(self._reader.blank_stacks())).shape[1])
 
     def refresh(self, newest: Callable[[], Any]) -> None:
-        """Copy the learner's present weights, and the environments' present states, if features were ever requested.
+        """Copy the learner's present weights, and the environments' present states, where the encoder `is_used`.
 
         Args:
             newest: Returns these states, as `Assembly.newest` does.
         """
-        if self._copy is not None:
-            self._load()
-            self._newest = newest()
+        self._load()
+        self._newest = newest()
 
     def expire(self) -> None:
         """Copy the learner's weights when features are next requested."""
@@ -304,7 +307,7 @@ class NetworkEncoder:
     @torch.no_grad()
     def _features(self, observation: Any) -> npt.NDArray[np.float32]:
         if self._copy is None:
-            self._copy = copy.deepcopy(self._network).requires_grad_(False)
+            self._copy, self.is_used = copy.deepcopy(self._network).requires_grad_(False), True
         if self._expired:
             self._load()
         with self._compute.autocast():

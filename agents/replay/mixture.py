@@ -34,6 +34,7 @@ from async_wrappers.agents.replay.segments import Segment
 from async_wrappers.agents.replay.sequences import Assembly
 from async_wrappers.agents.replay.unrolls import SourceSpec, StandardReplay, UnrollReplay
 from async_wrappers.agents.spaces.schema import STATE, Arrays, Column, each_array
+from async_wrappers.tensors.arrays import alike, joined_arrays, on_host
 
 # How many unrolls can wait
 # =========================
@@ -220,6 +221,8 @@ class UnrollQueue(Saved):
         Raises:
             RuntimeError: The queue is full without an update, although acting should wait for the learner.
         """
+        for name, column in self._columns.items():
+            self._columns[name] = alike(column, unrolls[name])
         for row in range(len(unrolls["mask"])):
             full = len(self) >= (self._capacity if begun or self._grows else self._least)
             if full and self._makes_room and begun:
@@ -249,8 +252,9 @@ class UnrollQueue(Saved):
         index = np.arange(self._tail, self._head)
         capacity = max(2 * self._capacity, least)
         columns = self._empty(capacity)
-        for name, column in columns.items():
-            column[index % capacity] = self._columns[name][index % self._capacity]
+        for name, old in self._columns.items():
+            column = columns[name] = alike(columns[name], old)
+            column[index % capacity] = old[index % self._capacity]
         self._columns, self._capacity = columns, capacity
 
     def _drops_newest(self) -> bool:
@@ -309,7 +313,7 @@ class UnrollQueue(Saved):
 
     def _snapshot(self) -> Arrays:
         positions = np.arange(self._tail, self._head) % self._capacity
-        return {name: column[positions] for name, column in self._columns.items()}
+        return {name: on_host(column[positions]) for name, column in self._columns.items()}
 
     def _restore(self, counters: Mapping[str, Any], snapshot: Arrays) -> None:
         self._tail = self._head = 0
@@ -321,7 +325,7 @@ class UnrollQueue(Saved):
         self._rng.bit_generator.state = counters["generator"]
         positions = np.arange(self._tail, self._head) % self._capacity
         for name, column in self._columns.items():
-            column[positions] = snapshot[name]
+            column[positions] = alike(snapshot[name], column)
 
     def _of_passes(self, counters: Mapping[str, Any]) -> list[tuple[int, int]]:
         """Return the places that a state of version 0.1.0 means, which counted passes over all places."""
@@ -526,8 +530,8 @@ class Mixture(Saved):
     def _put(self, unrolls: Mapping[str, npt.NDArray[Any]]) -> None:
         # A damaged file may have taken so much that a replay must be filled again.
         self._begun = self._begun and all(source.filled for source in self.sources)
-        for source in self.sources:
-            source.put(unrolls, self._begun)
+        for source in self.sources:  # a queue alone keeps tensors on their device
+            source.put(unrolls if isinstance(source, UnrollQueue) else on_host(unrolls), self._begun)
 
     # Reading.
 
@@ -547,7 +551,7 @@ class Mixture(Saved):
         for source in self.sources:
             if isinstance(source, Prefetch):
                 source.ahead.join()
-        if self._encoder is not None:
+        if self._encoder is not None and self._encoder.is_used:
             self._encoder.refresh(self._assembly.newest)
         parts = [source.draw(n) if n else None for source, n in zip(self.sources, rows, strict=True)]
         self._begun = True
@@ -658,5 +662,5 @@ def _joined(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     }
 
 
-def _concatenated(*arrays: npt.NDArray[Any], axis: int) -> npt.NDArray[Any]:
-    return np.concatenate(arrays, axis=axis)
+def _concatenated(*arrays: Any, axis: int) -> Any:
+    return joined_arrays(arrays, axis)

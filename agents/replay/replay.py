@@ -31,6 +31,7 @@ from async_wrappers.agents.replay.ring import FINAL, Ring
 from async_wrappers.agents.replay.segments import Segment, joined
 from async_wrappers.agents.replay.selectors import SELECTORS, Selector, Uniform
 from async_wrappers.agents.spaces.schema import WHOLE_NUMBER, Arrays, Column, TransitionSchema
+from async_wrappers.tensors.arrays import on_host
 
 
 class Replay(Saved):
@@ -129,7 +130,8 @@ class Replay(Saved):
             ValueError: as for `observe`, the environments are not distinct, or a final observation is missing; nothing
                 is stored then.
         """
-        self._storage.extend(block)
+        shown = {name: block[name] for name in ("observation", "final") if name in block}
+        self._storage.extend({**block, **on_host(shown)})
 
     def cut(self, observation: Any, env_id: int = 0) -> None:
         """End an environment's running episode, if one runs, as a truncation does: its continuation is lost.
@@ -141,7 +143,7 @@ class Replay(Saved):
         Raises:
             ValueError: the observation has another shape or kind than the schema's, or there is no such environment.
         """
-        self._storage.cut(observation, env_id)
+        self._storage.cut(on_host(observation), env_id)
 
     def sample(self, batch_size: int | None = None, importance_exponent: float | None = None) -> dict[str, Any]:
         """Draw transitions as the selector chooses them.

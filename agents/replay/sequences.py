@@ -51,6 +51,8 @@ replayed                    float32 [B], 1 where the sequence was drawn from a r
                             from once; left out where all are
 ==========================  =============================================================================
 
+Observations may be PyTorch's tensors: they are then kept and given on their device.
+
 An extra named "version", int64 [T, B], is the number of updates of the weights that made the decision, if the policy
 returns it. With memory "torso_version" is that of the features: live they are computed before core and head
 (`async_wrappers.policy`).
@@ -82,6 +84,7 @@ from async_wrappers.agents.spaces.schema import (
     TransitionSchema,
     batch_of_one,
 )
+from async_wrappers.tensors.arrays import alike, on_host, own_array, stacked
 
 SEQUENCES_OF_A_PIECE = 64  # that go to or come from a file at a time, which bounds the memory that a load needs
 
@@ -230,7 +233,7 @@ class Assembly:
             ValueError: the environments are not distinct or unknown, an array has another shape or kind than the
                 schema's, or a final observation is missing; nothing is stored then.
         """
-        env_ids = np.asarray(block["env_ids"])
+        env_ids = np.array(block["env_ids"])  # a copy: PyTorch warns of an index that is read-only
         rows, numbers = len(env_ids), env_ids.tolist()
         if rows and (min(numbers) < 0 or max(numbers) >= self.num_envs or len(set(numbers)) < rows):
             raise ValueError(f"env_ids must be distinct and lie in [0, {self.num_envs}), got {numbers}")
@@ -276,7 +279,7 @@ class Assembly:
         if self._decisions is not None and self._decided[0] >= self._decisions:
             self._decided[0], self._round_over[:] = 0, True
         if len(ended):
-            self._append_final(ended, [np.stack(arrays) for arrays in zip(*finals, strict=True)])
+            self._append_final(ended, [stacked(arrays) for arrays in zip(*finals, strict=True)])
 
     def cut(self, observation: Any, env_id: int = 0) -> None:
         """End an environment's running episode, if one runs, as a truncation does; see `Replay.cut`."""
@@ -314,7 +317,8 @@ class Assembly:
         at, age = self._present(env_ids), self._age[env_ids]
         begins = age == 0
         for name, array in zip(self.observation_names, observation, strict=True):
-            self._buffers[name][at[0], at[1] + self.stack_size - 1] = array
+            buffer = self._buffers[name] = alike(self._buffers[name], array)
+            buffer[at[0], at[1] + self.stack_size - 1] = alike(array, buffer)
         self._buffers["age"][at] = age
         self._buffers["previous_action"][at] = self._last_action[env_ids]
         self._buffers["previous_action"][env_ids[begins], self._position[env_ids[begins]]] = self._none
@@ -366,7 +370,7 @@ class Assembly:
         for env_id, last in zip(env_ids.tolist(), self._position[env_ids].tolist(), strict=True):
             for buffer in self._buffers.values():
                 kept = buffer.shape[1] - self.length
-                buffer[env_id, :kept] = buffer[env_id, last : last + kept].copy()
+                buffer[env_id, :kept] = own_array(buffer[env_id, last : last + kept])
         self._position[env_ids] = 0
         self._round_over[env_ids] = False
 
@@ -439,18 +443,18 @@ class Assembly:
 
     def snapshot(self) -> Arrays:
         """Return the unfinished sequences, not copied."""
-        return {f"running/{name}": array for name, array in self._arrays().items()}
+        return {f"running/{name}": on_host(array) for name, array in self._arrays().items()}
 
     def restore(self, snapshot: Arrays, add_count: int) -> None:
         """Load what `snapshot` returned."""
         for name, array in self._arrays().items():
-            array[...] = snapshot[f"running/{name}"]
+            array[...] = alike(snapshot[f"running/{name}"], array)
         self.add_count = add_count
 
     def clear(self) -> None:
         """Forget everything."""
         for array in self._arrays().values():
-            array.fill(0)
+            array[...] = 0
         self.add_count = 0
 
     def _arrays(self) -> dict[str, Rows]:

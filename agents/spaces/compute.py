@@ -102,10 +102,10 @@ class Compute:
             return network.to(self.torch_device, memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]
         return network.to(self.torch_device)
 
-    def tensor(self, array: npt.NDArray[Any]) -> Tensor:
+    def tensor(self, array: npt.NDArray[Any] | Tensor) -> Tensor:
         """Return a batch as a tensor on the device; images [B, C, H, W] in the memory format."""
-        tensor = torch.from_numpy(array)
-        if self.torch_device.type == "cuda":
+        tensor = array if isinstance(array, Tensor) else torch.from_numpy(array)
+        if self.torch_device.type == "cuda" and not tensor.is_cuda:
             tensor = tensor.pin_memory()  # or the copy would wait for all that the device has still to do
         tensor = tensor.to(self.torch_device, non_blocking=True)
         if self.channels_last and tensor.ndim == 4:

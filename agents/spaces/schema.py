@@ -38,9 +38,11 @@ from typing import Any, NamedTuple
 import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
+from array_api_compat import is_torch_array
 from gymnasium.spaces import Box, Dict, Tuple
 
 from async_wrappers.observations import array_of
+from async_wrappers.tensors.arrays import on_host
 
 # Names of extras: arrays that a policy returns beside its action.
 STATE = "state"  # the state of a policy with memory after its decision
@@ -168,7 +170,7 @@ class ArrayTree:
             ValueError: it has other keys, another shape or another kind of numbers than the space.
         """
         # Most observations are one array that can be stored as it is; this is on the path of every stored transition.
-        if self._plain:
+        if self._plain and not is_torch_array(value):
             array = np.asarray(value)
             if (array.shape, array.dtype) == self._tree:
                 return [array]
@@ -186,7 +188,7 @@ class ArrayTree:
         Raises:
             ValueError: it has other keys, another shape or another kind of numbers than the space.
         """
-        if self._plain:
+        if self._plain and not is_torch_array(value):
             array = np.asarray(value)
             if array.shape == (rows, *self._tree.shape) and array.dtype == self._tree.dtype:
                 return [array]
@@ -278,10 +280,13 @@ def _column(name: str, space: gym.Space[Any]) -> Column:
     return Column(space.shape, space.dtype)
 
 
-def _check(name: str, tree: Any, value: Any, found: list[npt.NDArray[Any]]) -> None:
+def _check(name: str, tree: Any, value: Any, found: list[Any]) -> None:
     """Compare a value with the columns of a tree, and append its arrays to `found`."""
     if not isinstance(tree, dict):
-        found.append(array_of(name, value, tree.shape, tree.dtype))
+        if is_torch_array(value) and tuple(value.shape) == tree.shape and str(value.dtype) == f"torch.{tree.dtype}":
+            found.append(value)  # stays on its device
+        else:
+            found.append(array_of(name, on_host(value), tree.shape, tree.dtype))
         return
     if isinstance(value, tuple):
         value = {str(position): each for position, each in enumerate(value)}

@@ -132,7 +132,7 @@ def runs_in(path: Path, metric: str | None) -> list[tuple[dict[str, str], list[d
 
 
 def delay_fact(values: Mapping[str, Any]) -> dict[str, str]:
-    """Return the delay, if it is known, as a run's facts say it (`demonstration.delay_in_words`)."""
+    """Return the delay, if it is known, as a run's facts say it (`play.delay_in_words`)."""
     named = {key.rpartition(".")[2]: value for key, value in values.items()}
     if not isinstance(delay := named.get("delay"), int | float):
         return {}

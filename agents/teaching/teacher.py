@@ -15,13 +15,12 @@ import numpy.typing as npt
 
 from async_wrappers.agents.acting.exploration import EpsilonGreedyPolicy
 from async_wrappers.agents.config.config import empty_gin
-from async_wrappers.agents.demonstrations.demonstration import delay_in_words
 from async_wrappers.agents.experiment.checkpoint import CHECKPOINTS, checked_replay, newest_bundle
 from async_wrappers.agents.experiment.other_run import trained_agent
 from async_wrappers.agents.families.actor_critic.unroll_agent import ActorCritic
 from async_wrappers.agents.families.value_based.dqn import DQN
 from async_wrappers.agents.learning.learner import Learner
-from async_wrappers.agents.play.play import environment_seed
+from async_wrappers.agents.play.play import delay_in_words, environment_seed
 from async_wrappers.agents.play.turns.baselines import RandomAgent
 from async_wrappers.agents.play.turns.turn_based import TurnBasedAgent
 from async_wrappers.agents.play.turns.turns import play_episode

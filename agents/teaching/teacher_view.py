@@ -29,7 +29,7 @@ from gymnasium.vector.utils import batch_space
 from gymnasium.wrappers import NormalizeReward
 
 from async_wrappers.agents.acting.frames_read import VIEW
-from async_wrappers.agents.demonstrations.demonstration import delay_layer
+from async_wrappers.agents.play.play import delay_layer
 from async_wrappers.agents.play.turns.turn_based import frames_per_decision
 from async_wrappers.agents.spaces.actions import discrete_actions
 from async_wrappers.agents.spaces.schema import batch_of_one, each_array, stacked

@@ -10,8 +10,8 @@ from __future__ import annotations
 import os
 import platform
 import sys
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,9 @@ import gymnasium as gym
 import numpy as np
 
 from async_wrappers import checks, posix
+from async_wrappers.analysis.sensing import sense_machine
+from async_wrappers.live.report.report import as_json
+from async_wrappers.live.report.sensor_readings import in_words
 from async_wrappers.live.world.realtime import Realtime, may_lock, may_schedule, no_lock, no_priority
 
 _PRIORITY = 50
@@ -60,11 +63,13 @@ class Examination:
         hz: Frames per second.
         measured: By setting, from the plain one to all that `Realtime` has.
         findings: About the system.
+        sensors: Of a machine, by name: ``age_ms``, ``rate`` and ``lost``; empty without one.
     """
 
     hz: float
     measured: tuple[Measured, ...]
     findings: tuple[Finding, ...]
+    sensors: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     @property
     def verdict(self) -> str:
@@ -83,13 +88,14 @@ class Examination:
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as plain data."""
-        return {**asdict(self), "verdict": self.verdict}
+        return {**asdict(self), "sensors": as_json(self.sensors), "verdict": self.verdict}
 
     def __str__(self) -> str:
         """Return a table, the verdict, and the findings with their remedies."""
         lines = [f"{'lateness, us':<22}{'p50':>9}{'p99':>9}{'max':>9}{'missed':>16}{'of a core':>11}"]
         lines += map(_row, self.measured)
         lines += ["", self.verdict, ""]
+        lines += [f"{'sensor':<12} {name}: {in_words(seen)}" for name, seen in self.sensors.items()]
         for each in self.findings:
             lines.append(f"{each.name:<12} {each.found}")
             if each.remedy is not None:
@@ -106,16 +112,24 @@ def _row(measured: Measured) -> str:
     return f"{measured.setting:<22}{numbers}{f'{measured.missed} / {measured.frames}':>16}{share:>11}"
 
 
-def examine(hz: float = 1000.0, seconds: float = 10.0, root: Path = Path("/")) -> Examination:
+def examine(
+    hz: float = 1000.0,
+    seconds: float = 10.0,
+    root: Path = Path("/"),
+    make_machine: Callable[[], Any] | None = None,
+) -> Examination:
     """Measure this machine's lateness at a frame rate, and look at its settings.
 
     Args:
         hz: Frames per second.
         seconds: Seconds of each of the four measurements.
         root: Where the system's files are.
+        make_machine: Makes a `Machine` that stamps its readings, whose ages are measured too, for as long; it is sent
+            what is safe alone. None for no machine.
 
     Raises:
-        ValueError: A rate or a length that is no positive number, or a system other than Linux.
+        ValueError: A rate or a length that is no positive number, a system other than Linux, or a machine without
+            stamps or a safe action.
     """
     hz = checks.number("hz", hz, "a number of frames per second from 1 to 100000", lambda rate: 1 <= rate <= 100_000)
     seconds = checks.positive("seconds", seconds, "seconds")
@@ -138,7 +152,8 @@ def examine(hz: float = 1000.0, seconds: float = 10.0, root: Path = Path("/")) -
             measured.append(_measure(name, written, realtime, hz, seconds))
     refused = (None if priority else no_priority(_PRIORITY), None if lock else no_lock())
     findings = find(root, stolen_share(before, stolen_ticks(root)), *refused)
-    return Examination(hz, tuple(measured), tuple(findings))
+    sensors = {} if make_machine is None else sense_machine(make_machine, hz, seconds)
+    return Examination(hz, tuple(measured), tuple(findings), sensors)
 
 
 class _Still(gym.Env[Any, Any]):

@@ -187,7 +187,8 @@ class Plan:
         the playout. The line under ``play`` and those under ``train`` need the default action that the environment is
         to have; ``"repeat"`` is one that every environment takes, and `Chunk.after` if nothing is given.
         """
-        fps, model = f"{self.fps:.10g}", self.latency if "<" not in self.latency else 'Trace("FILE")'
+        fps, file = f"{self.fps:.10g}", "Latencies" if self.latency.startswith("Latencies(") else "Trace"
+        model = self.latency if "<" not in self.latency else f'{file}("FILE")'
         serve = f"python -m async_wrappers serve my_policy:make_policy --bind {_ADDRESS}"
         policy = f'"{_ADDRESS}"' if self.remote else "make_policy"
         chunks = {}

@@ -11,15 +11,18 @@ import math
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
 from gymnasium.spaces import flatten
 
+from async_wrappers.analysis.sensing import Sensed, sense
 from async_wrappers.checks import whole
+from async_wrappers.frame_rate import frame_rate
 from async_wrappers.gymnasium_api import begun, stepped
+from async_wrappers.live.report.sensor_readings import in_words
 
 CHANGED_FRAMES = 16  # frames per episode whose action is changed, in one stretch: a period needs neighbours
 DRAWS = 16  # actions drawn to find others than the one that was played
@@ -43,6 +46,8 @@ class ProbeResult:
         confidence: Share of `differing` that showed the change after exactly `lag` frames.
         deterministic: Whether the same seed and actions gave the same observations, rewards and ends each time.
         verdict: All of this as sentences.
+        sensors: Of an environment that reports ``info["sensor_ages"]``, as `SensorDelay` does, by name: ``age_ms``
+            (mean, std, p50, p95, p99, max), ``rate`` in readings seen a second, and ``lost``; else empty.
     """
 
     lag: int | None
@@ -54,6 +59,7 @@ class ProbeResult:
     confidence: float | None
     deterministic: bool
     verdict: str
+    sensors: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def __str__(self) -> str:
         """Return a small table and the verdict."""
@@ -66,7 +72,8 @@ class ProbeResult:
             "confidence": "unknown" if self.confidence is None else f"{self.confidence:.2f}",
             "deterministic": "yes" if self.deterministic else "no",
         }
-        return "\n".join([*(f"{name:<14}{value}" for name, value in rows.items()), self.verdict])
+        sensors = (f"{'sensor':<14}{name}: {in_words(seen)}" for name, seen in self.sensors.items())
+        return "\n".join([*(f"{name:<14}{value}" for name, value in rows.items()), *sensors, self.verdict])
 
 
 def probe_delay(
@@ -112,6 +119,7 @@ def probe_delay(
     alternatives = whole("alternatives", alternatives, 1)
     fresh = _opener(env_or_make_env)
     actions = _actions_of(fresh, seed)
+    sensors = _sensed(fresh, seed, actions, max_frames)
     found: list[list[_Trial]] = []
     for episode in range(episodes):
         found.append([])
@@ -122,8 +130,8 @@ def probe_delay(
             verdict = "cannot tell: the environment is not deterministic by seed"
             if isinstance(env_or_make_env, gym.Env):
                 verdict += "; if only its reset forgets too little, give a function that makes it"
-            return _result(found, max_frames, verdict)
-    return _result(found, max_frames, None)
+            return replace(_result(found, max_frames, verdict), sensors=sensors)
+    return replace(_result(found, max_frames, None), sensors=sensors)
 
 
 class _FrameResult(NamedTuple):
@@ -186,6 +194,15 @@ def _actions_of(fresh: _Opener, seed: int) -> gym.Space[Any]:
             "there is nothing to compare"
         )
     return space
+
+
+def _sensed(fresh: _Opener, seed: int, space: gym.Space[Any], frames: int) -> Sensed:
+    """Return the ages of sensors over some frames of random actions; empty where an environment has none."""
+    with fresh() as env:
+        if not env.has_wrapper_attr("timed_sensors"):
+            return {}
+        fps = env.get_wrapper_attr("fps") if env.has_wrapper_attr("fps") else frame_rate(env)
+        return sense(env, deepcopy(space).sample, frames, float(fps), seed)
 
 
 def _probe_episode(

@@ -292,7 +292,9 @@ class Environments:
 
     def _begin(self, place: int, i: int, observation: Any, info: Info) -> None:
         """An episode begins."""
-        self._check[0](observation)
+        check, dtype, shape = self._check
+        if not (type(observation) is np.ndarray and observation.dtype is dtype and observation.shape == shape):
+            check(observation)
         self._put[place](i, observation)
         self.infos[i] = info
         realtime = info.get("realtime")

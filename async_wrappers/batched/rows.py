@@ -12,10 +12,12 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
+from array_api_compat import is_torch_array
 from gymnasium import spaces
 from numpy.typing import NDArray
 
 from async_wrappers.batched.protocol import Shown
+from async_wrappers.tensors.arrays import joined_arrays, own_array
 
 _ARRAYS = ("env_ids", "observation", "reward", "first", "terminal", "truncated", "realtime")
 _OF_SOME = ("executed", "sent", "_sent")  # times that environments have not met so far
@@ -131,7 +133,11 @@ def leaves(tree: Any) -> list[Any]:
 
 def copied(batch: Any) -> Any:
     """Return a copy."""
-    return batch.copy() if type(batch) is np.ndarray else mapped(np.array, batch)
+    return batch.copy() if type(batch) is np.ndarray else mapped(_own, batch)
+
+
+def _own(leaf: Any) -> Any:
+    return own_array(leaf) if is_torch_array(leaf) else np.array(leaf)
 
 
 def taken(batch: Any, rows: NDArray[np.int64]) -> Any:
@@ -150,7 +156,7 @@ def put_rows(batch: Any, rows: NDArray[np.int64], values: Any) -> None:
 
 def joined(*batches: Any) -> Any:
     """Return the rows of all, one batch after another."""
-    return mapped(lambda *each: np.concatenate(each), *batches)
+    return mapped(lambda *each: joined_arrays(each), *batches)
 
 
 def finals(batch: Any, rows: NDArray[np.int64]) -> dict[int, Any]:

@@ -22,15 +22,18 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
+from array_api_compat import is_torch_array
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode
 from gymnasium.wrappers.utils import create_zero_array
 from numpy.typing import NDArray
 
 from async_wrappers.batched.protocol import Shown
 from async_wrappers.batched.rows import check_space, copied, finals, leaves, mapped, put_rows, taken
+from async_wrappers.tensors.arrays import Library, first_array, on_host, stacked
 from async_wrappers.wrapper_statistics import Statistics, load_statistics_of_rows, statistics_of_rows
 from async_wrappers.wrappers.copies import Info, VectorEnv, batch, own_copy, own_info, put, row
 from async_wrappers.wrappers.lockstep import autoreset_mode
+from async_wrappers.wrappers.row_terms import is_of_numpy
 from async_wrappers.wrappers.vector_delay import VectorRealtimeDelay
 
 # What a row shows of the time since it was last shown.
@@ -38,6 +41,7 @@ _SHOWN_ONCE = (
     *("_reward", "_first", "_terminal", "_truncated", "_interval", "_applied", "_executed", "_sent_mask"),
     *("_unreported_episodes", "_unreported_reward"),
 )
+_LAST = ("final_obs", "final_observation")
 _MOST_UNDECIDED = 100  # episodes of each environment in a row without a decision
 
 
@@ -135,6 +139,9 @@ class VectorEnvs:
 
     A vector that has one generator for all rows (``CartPoleVectorEnv``) is seeded with one number made of all seeds.
 
+    A vector may have arrays of another library. PyTorch's observations are then shown as tensors on their device, and
+    all else in NumPy's arrays; actions are sent in the vector's own.
+
     Args:
         vector: The vector. It is closed with this object.
 
@@ -174,6 +181,7 @@ class VectorEnvs:
         self._lost = False  # whether a step is on its way is not known any more
         self._waits_again = False  # whether a wait for a step that was interrupted can be begun anew
         self._one_generator = False  # for all rows: the vector takes one seed
+        self._library: Library | None = None  # of the vector's arrays, where they are not NumPy's
 
     def work_ahead(self) -> None:
         """Step in a thread from ``send`` on, unless the vector does so by itself."""
@@ -196,7 +204,9 @@ class VectorEnvs:
         self._turns.begin()
         self._forget_step()
         n = self.num_envs
-        self._observations, self._info = self._reset(given)
+        observations, info = self._reset(given)
+        self._library = None if is_of_numpy(observations) else Library(first_array(observations))
+        self._observations, self._info = self._here(observations), self._numbers_of(info)
         self._acting = np.zeros(n, bool)  # the row's action was asked for and is sent
         self._deciding = np.array(self._info.get("realtime", {}).get("deciding", np.ones(n, bool)))
         self._first = np.ones(n, bool)  # its next row is the first of an episode
@@ -267,7 +277,7 @@ class VectorEnvs:
         times = [shown.info[i]["realtime"] for i in range(self.num_envs)]
         ends = {key: np.array([each[key] for each in times], np.int64) for key in ("start", "frame")}
         return shown._replace(
-            observation=batch(self.observation_space, [shown.final[i] for i in range(self.num_envs)]),
+            observation=self._batch([shown.final[i] for i in range(self.num_envs)]),
             first=np.zeros(self.num_envs, bool),
             realtime={**shown.realtime, **ends},
         )
@@ -299,7 +309,30 @@ class VectorEnvs:
                 self._one_generator = True
         return self._vector.reset(seed=int(np.random.SeedSequence(seeds.tolist()).generate_state(1)[0] >> 1))
 
+    def _here(self, observations: Any) -> Any:
+        """Return observations as they are shown: NumPy's arrays, or tensors."""
+        if self._library is None or is_torch_array(first_array(observations)):
+            return observations
+        return on_host(observations)
+
+    def _numbers_of(self, info: Info) -> Info:
+        """Return an info in NumPy's arrays, without last observations."""
+        if self._library is None:
+            return info
+        kept = {name: value for name, value in info.items() if name.removeprefix("_") not in _LAST}
+        return dict(on_host(kept))
+
+    def _theirs(self, arrays: Any) -> Any:
+        """Return arrays of NumPy's as those of the vector."""
+        return arrays if self._library is None else mapped(self._library.array, arrays)
+
+    def _batch(self, observations: list[Any]) -> Any:
+        if self._library is None:
+            return batch(self.observation_space, observations)
+        return mapped(lambda *arrays: stacked(arrays), *observations)
+
     def _start_step(self, actions: Any) -> None:
+        actions = self._theirs(actions)
         if self._send is None:
             self._actions = actions
         else:
@@ -340,6 +373,10 @@ class VectorEnvs:
         self._receive_step()
         observations, rewards, terminated, truncated, info = self._step
         self._in_step, self._step = False, None
+        self._last = info
+        if self._library is not None:
+            observations, info = self._here(observations), self._numbers_of(info)
+            rewards, terminated, truncated = (on_host(each) for each in (rewards, terminated, truncated))
         self._observations, self._info = observations, info
         self._shown_at = self._start, self._frame
         n, acting = self.num_envs, self._acting
@@ -397,7 +434,8 @@ class VectorEnvs:
         if not self._delayed:
             self._frame = self._start = np.where(over, -1 if self._mode is AutoresetMode.NEXT_STEP else 0, self._frame)
         if self._mode is AutoresetMode.DISABLED:
-            self._observations, reset_info = self._vector.reset(options={"reset_mask": over})
+            observations, reset_info = self._vector.reset(options={"reset_mask": self._theirs(over)})
+            self._observations, reset_info = self._here(observations), self._numbers_of(reset_info)
             self._info = own_info(info)
             for i in np.flatnonzero(over).tolist():
                 put(self._vector, self._info, i, row(reset_info, i, n))
@@ -438,11 +476,13 @@ class VectorEnvs:
 
     def _same_step_finals(self, ended: NDArray[np.int64]) -> dict[int, Any]:
         """Return copies of the last observations."""
-        if "final_obs" not in self._info:
+        if "final_obs" not in self._last:
             raise ValueError(
                 f"vector must give info['final_obs'] at an end, as it resets in the same step: {self._vector}"
             )
-        given = self._info["final_obs"]
+        given = self._last["final_obs"]
+        if self._library is not None and not (isinstance(given, np.ndarray) and given.dtype.hasobject):
+            return finals(self._here(given), ended)
         if isinstance(given, np.ndarray) and not given.dtype.hasobject:
             return finals(given, ended)
         return {i: own_copy(row({"of": given}, i, self.num_envs)["of"]) for i in ended.tolist()}

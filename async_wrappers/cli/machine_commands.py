@@ -21,6 +21,7 @@ from async_wrappers.cli.command_arguments import add_json, function_named, tell
 from async_wrappers.envs.factories import create_gym_environment
 from async_wrappers.files import path_of
 from async_wrappers.live.recording.convert import from_lerobot, to_lerobot, to_minari
+from async_wrappers.live.report.report import as_json
 
 
 def add_probe(commands: Any) -> None:
@@ -54,6 +55,9 @@ def add_doctor(commands: Any) -> None:
     doctor = commands.add_parser("doctor", help="how punctual a loop is on this machine, and which setting is missing")
     doctor.add_argument("--hz", type=float, default=1000.0, help="frames per second (1000)")
     doctor.add_argument("--seconds", type=float, default=10.0, help="of each of four measurements (10)")
+    doctor.add_argument(
+        "--machine", metavar="MODULE:FACTORY", help="a function that makes a Machine; the ages of its sensors, at rest"
+    )
     add_json(doctor)
     doctor.set_defaults(run=_doctor)
 
@@ -66,7 +70,7 @@ def _probe(options: argparse.Namespace) -> int:
         seed=options.seed,
         alternatives=options.alternatives,
     )
-    tell(found, {"env": options.env, **asdict(found)}, options.json)
+    tell(found, as_json({"env": options.env, **asdict(found)}), options.json)
     return 1 if found.lag is None else 0
 
 
@@ -107,7 +111,8 @@ def _convert(options: argparse.Namespace) -> None:
 
 
 def _doctor(options: argparse.Namespace) -> None:
-    found = examine(options.hz, options.seconds)
+    machine = None if options.machine is None else function_named("--machine", options.machine, "my_robot:make_robot")
+    found = examine(options.hz, options.seconds, make_machine=machine)
     tell(found, found.to_dict(), options.json)
 
 

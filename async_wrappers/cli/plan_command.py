@@ -17,9 +17,10 @@ from async_wrappers.analysis.timeline import timeline
 from async_wrappers.cli.command_arguments import add_json, tell
 from async_wrappers.extras import extra
 from async_wrappers.files import path_of, write_figure
-from async_wrappers.latency import Constant, Latency, LogNormal, Spikes, Trace, Uniform
+from async_wrappers.latency import Constant, Latency, LogNormal, Spikes, Uniform
 from async_wrappers.latency.batches import LinearBatches, MeasuredBatches
 from async_wrappers.schedule.simulated import SimulatedSchedule
+from async_wrappers.wrappers.measured_latencies import Latencies
 
 TABLE_MS = (10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 20_000, 50_000, 100_000)
 MOST_DRAWN = 20_000  # frames in a picture
@@ -54,7 +55,8 @@ def _add_flags(one: argparse.ArgumentParser) -> None:
     of = one.add_mutually_exclusive_group(required=True)
     latency = "mean latency of one inference, in milliseconds, or its range, such as 80-160"
     of.add_argument("--latency-ms", type=_milliseconds, help=latency)
-    of.add_argument("--trace", metavar="FILE", help="measured latencies: a JSON list of seconds, or latency_ms")
+    trace = "measured latencies: a JSON list of seconds, latency_ms, or a file of Latencies"
+    of.add_argument("--trace", metavar="FILE", help=trace)
     of.add_argument(
         "--batch-ms",
         type=float,
@@ -221,7 +223,8 @@ def _latency(options: argparse.Namespace) -> Latency:
         )
     latency: Latency
     if options.trace is not None:
-        latency = Trace(Path(options.trace))
+        measured = Latencies(Path(options.trace))
+        latency = measured if measured.sensors or measured.transport is not None else measured.latency
     elif len(options.latency_ms) == 2:
         latency = Uniform(*(milliseconds / 1000 for milliseconds in options.latency_ms))
     elif options.cv is None:

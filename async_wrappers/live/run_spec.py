@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -168,14 +168,18 @@ class RunSpec:
     record: Path | None = None
 
     def recording(
-        self, observation_space: gym.Space[Any], action_space: gym.Space[Any], simulated: bool = False
+        self,
+        observation_space: gym.Space[Any],
+        action_space: gym.Space[Any],
+        sensors: Iterable[str],
+        simulated: bool = False,
     ) -> RecordSpec | None:
-        """Return the recording of an environment with these spaces; None where nothing is recorded."""
+        """Return the recording of an environment with these spaces and sensors; None where nothing is recorded."""
         if self.record is None:
             return None
         config, default = self.config, self.config.chunk or self.config.default_action
         facts = config.fps, simulated, config.workers, str(default), config.dry_run
-        return RecordSpec(self.record, observation_space, action_space, *facts)
+        return RecordSpec(self.record, observation_space, action_space, *facts, sensors=tuple(sensors))
 
     def layout(self, observation_space: gym.Space[Any], action_space: gym.Space[Any]) -> SharedLayout:
         """Return the layout of the memory that the parts share; that of the weights comes from the learners.

@@ -6,11 +6,12 @@ tuples of arrays, of one library and on one device.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
-from typing import Any
+from typing import Any, NamedTuple
 
-from array_api_compat import array_namespace, device, is_array_api_obj, is_jax_array
+import numpy as np
+from array_api_compat import array_namespace, device, is_array_api_obj, is_jax_array, is_torch_array, to_device
 
 Array = Any
 Tree = Any  # an array, or a dict or tuple of trees
@@ -40,6 +41,61 @@ def first_array(tree: Tree) -> Array:
     return tree
 
 
+def on_host(tree: Tree) -> Tree:
+    """Return a tree with NumPy's arrays in the place of other libraries', which are copied; all else stays."""
+
+    def one(leaf: Any) -> Any:
+        if isinstance(leaf, np.ndarray | np.generic) or not is_array_api_obj(leaf):
+            return leaf
+        return np.asarray(leaf if is_jax_array(leaf) else to_device(leaf, "cpu"))
+
+    return each(one, tree)
+
+
+def alike(array: Array, example: Array) -> Array:
+    """Return an array of NumPy's as a tensor on the device of another array, if that is a tensor; else as it is."""
+    if type(example) is np.ndarray or not is_torch_array(example) or is_torch_array(array):
+        return array
+    return array_namespace(example).asarray(array, device=device(example))
+
+
+def own_array(array: Array) -> Array:
+    """Return a copy of an array."""
+    return array.copy() if type(array) is np.ndarray else array_namespace(array).asarray(array, copy=True)
+
+
+def stacked(arrays: Sequence[Array]) -> Array:
+    """Return arrays [...] of one library as an array [len(arrays), ...]."""
+    return np.stack(arrays) if type(arrays[0]) is np.ndarray else array_namespace(arrays[0]).stack(list(arrays))
+
+
+def joined_arrays(arrays: Sequence[Array], axis: int = 0) -> Array:
+    """Return arrays, one after another along an axis; beside a tensor those of NumPy's become tensors."""
+    if all(isinstance(array, np.ndarray) for array in arrays):
+        return np.concatenate(arrays, axis=axis)
+    example = next(array for array in arrays if not isinstance(array, np.ndarray))
+    return array_namespace(example).concat([alike(array, example) for array in arrays], axis=axis)
+
+
+def is_host(device: Any) -> bool:
+    """Return whether a library's device is the host, whose values are read without waiting."""
+    return "cpu" in str(device)
+
+
+class Which(NamedTuple):
+    """Some of N rows, with what may be known of them without waiting for a device.
+
+    Attributes:
+        mask: Bool [N].
+        some: Whether there is one; True where nobody may look.
+        every: Whether it is all of them; False where nobody may look.
+    """
+
+    mask: Array
+    some: bool
+    every: bool
+
+
 class Library:
     """The library and the device of some arrays.
 
@@ -56,8 +112,9 @@ class Library:
 
     def __init__(self, like: Array) -> None:
         self.xp, self.device, self.is_functional = array_namespace(like), device(like), is_jax_array(like)
-        self.is_on_host = "cpu" in str(self.device)
+        self.is_on_host = is_host(self.device)
         self.looks = self.is_on_host and not self.is_functional
+        self._is_numpys = isinstance(like, np.ndarray)
         self._name = self.xp.__name__.rsplit(".", 1)[-1]
 
     def __getstate__(self) -> dict[str, Any]:
@@ -82,7 +139,22 @@ class Library:
 
     def where(self, mask: Array, one: Array, other: Array) -> Array:
         """Return rows [N, ...] of one array where a mask [N] is set, else of the other."""
-        return self.xp.where(self.xp.reshape(mask, (*mask.shape, *(1,) * (one.ndim - mask.ndim))), one, other)
+        if mask.ndim < one.ndim:
+            mask = self.xp.reshape(mask, (*mask.shape, *(1,) * (one.ndim - mask.ndim)))
+        return self.xp.where(mask, one, other)
+
+    def which(self, mask: Array) -> Which:
+        """Return the rows of a mask [N]; on the host they are counted."""
+        if not self.looks:
+            return Which(mask, some=True, every=False)
+        number = int((np if self._is_numpys else self.xp).count_nonzero(mask))
+        return Which(mask, number > 0, number == mask.shape[0])
+
+    def choose(self, which: Which, one: Array, other: Array) -> Array:
+        """Return rows of one array [N, ...] or of another of its type, which may be one of the two arrays itself."""
+        if which.every:
+            return one
+        return self.where(which.mask, one, other) if which.some else other
 
     def put(self, array: Array, place: Any, values: Array) -> Array:
         """Return an array with other elements at a place; in place where the library can."""
@@ -90,6 +162,29 @@ class Library:
             return array.at[place].set(values)
         array[place] = values
         return array
+
+    def own(self, array: Array) -> Array:
+        """Return a copy of an array."""
+        return self.xp.asarray(array, copy=True)
+
+    def beside(self, array: Array, other: Array) -> Array:
+        """Return an array in the type that one array has with another."""
+        return array if array.dtype == other.dtype else self.xp.astype(array, self.xp.result_type(array, other))
+
+    def ago(self, ring: Array, place: Any, frames: Array, rows: Array) -> Array:
+        """Return the elements [N, ...] that stood so many frames ago, [N], in a ring [H, N, ...].
+
+        Args:
+            ring: Of frames.
+            place: Of the newest one.
+            frames: 0 to H - 1, of each row.
+            rows: Their numbers, [N].
+        """
+        length, n = ring.shape[:2]
+        elements = self.xp.reshape(ring, (length * n, *ring.shape[2:]))
+        if self._is_numpys:  # which counts modulo the ring by itself
+            return elements.take(rows + place * n - frames * n, axis=0, mode="wrap")
+        return self.xp.take(elements, (place - frames) % length * n + rows, axis=0)
 
     def ring(self, length: int, example: Array) -> Array:
         """Return room for so many arrays like an example, all zero."""

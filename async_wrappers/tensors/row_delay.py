@@ -24,13 +24,17 @@ function of arrays [N, ...] without a branch on their values, so that nothing wa
 #    as `RealtimeDelay` has it.
 # 4. The row's next episode begins on the next frame, or one later where the environment resets on a frame of its own;
 #    it has a new delay, if delays are drawn.
+#
+# On the host a step looks whether all rows land, whether none is over, and so on (`Library.which`), and leaves out what
+# changes nothing then. An array that a step has returned is never written again; it may be an array of the state too,
+# so a caller copies it to change it.
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from async_wrappers.tensors.arrays import Array, Library, Tree, each
+from async_wrappers.tensors.arrays import Array, Library, Tree, Which, each
 from async_wrappers.tensors.row_schedule import NONE, EachEpisode, EachFrame
 
 
@@ -61,11 +65,12 @@ class Rows(NamedTuple):
         frame: Frames of each episode so far; negative while it has not begun.
         episode: Its number in its row.
         plan: What the schedule knows.
+        due: Start of the decision that lands on the next frame; -1 where none does.
+        lands: Whether one does.
         start: Of the decision that landed last; -1 before the first.
         effect: The frame on which it landed.
         action: That decision's action, [N, ...], or its chunk.
         last: The last action that was sent of a decision's; before the first the default action, [N, ...].
-        missed: Frames in a row on which no decision acted.
         reward: Since the last decision was complete.
         since: The frame of the episode from which on that is.
         seen: A ring [H, N, ...] of the newest frames.
@@ -75,11 +80,12 @@ class Rows(NamedTuple):
     frame: Array
     episode: Array
     plan: Any
+    due: Array
+    lands: Array
     start: Array
     effect: Array
     action: Array
     last: Array
-    missed: Array
     reward: Array
     since: Array
     seen: Tree
@@ -151,6 +157,10 @@ class RowDelay:
         self._begins = -1 if resets_later else 0
         self._length = schedule.longest + 1
         self._numbers = library.xp.arange(default.shape[0], device=library.device)
+        # Nobody changes these, and nobody but this class has them.
+        self._nothing, self._ones = self._numbers * 0, self._numbers * 0 + 1
+        self._none, self._at_begin = self._nothing + NONE, self._nothing + self._begins
+        self._all = Which(self._numbers >= 0, some=True, every=True)
 
     @property
     def _xp(self) -> Any:
@@ -165,16 +175,20 @@ class RowDelay:
         if self._chunk is not None:
             shape = (action.shape[0], self._chunk, *action.shape[1:])
             action = self._xp.broadcast_to(self._xp.expand_dims(action, axis=1), shape)
+        plan: Any = self._schedule.begin(self._numbers, zeros, zeros)
+        start = zeros + NONE
+        due, lands = self._schedule.due(plan, zeros, start, 0)
         return Rows(
             clock=self._xp.asarray(0) if self._library.is_functional else 0,
             frame=zeros,
             episode=zeros,
-            plan=self._schedule.begin(self._numbers, zeros, zeros),
-            start=zeros + NONE,
+            plan=plan,
+            due=due,
+            lands=lands.mask,
+            start=start,
             effect=zeros,
             action=action,
             last=self._default,
-            missed=zeros,
             reward=self._xp.zeros_like(reward),
             since=zeros,
             seen=seen,
@@ -182,38 +196,39 @@ class RowDelay:
 
     def restart(self, rows: Rows, which: Array, observation: Tree) -> Rows:
         """Return the rows as the episodes of some of them, bool [N], are cut and begin anew with an observation."""
-        where, library = self._xp.where, self._library
+        where, library, nothing = self._xp.where, self._library, self._nothing
         place = rows.clock % self._length
-        frame, episode = where(which, rows.frame * 0, rows.frame), where(which, rows.episode + 1, rows.episode)
+        frame, episode = where(which, nothing, rows.frame), where(which, rows.episode + 1, rows.episode)
+        plan: Any = self._schedule.next(rows.plan, self._numbers, frame, episode, library.which(which), rows.clock)
+        start = where(which, self._none, rows.start)
+        due, lands = self._schedule.due(plan, frame, start, rows.clock)
         return rows._replace(
             frame=frame,
             episode=episode,
-            plan=self._schedule.next(rows.plan, self._numbers, frame, episode, which, rows.clock),
-            start=where(which, rows.start * 0 + NONE, rows.start),
+            plan=plan,
+            due=due,
+            lands=lands.mask,
+            start=start,
             last=library.where(which, self._default, rows.last),
-            missed=where(which, rows.missed * 0, rows.missed),
             reward=where(which, self._xp.zeros_like(rows.reward), rows.reward),
-            since=where(which, rows.since * 0, rows.since),
+            since=where(which, nothing, rows.since),
             seen=each(lambda ring, array: library.put(ring, place, array), rows.seen, observation),
         )
 
-    def due(self, rows: Rows) -> Array:
-        """Return the start of the decision that lands on each row's next frame; -1 where none does."""
-        return self._schedule.due(rows.plan, rows.frame, rows.start, rows.clock)
+    def shown(self, rows: Rows) -> Tree:
+        """Return the observation that each row's next decision has read, or would have."""
+        return self._shown(rows.plan, rows.frame, rows.due, self._library.which(rows.lands), rows.seen, rows.clock)
 
-    def shown(self, rows: Rows, due: Array) -> Tree:
-        """Return the observation that each row's next decision has read, or would have; `due` as `due` returns it."""
-        return self._ago(rows, rows.frame - self._schedule.read(rows.plan, rows.frame, due, rows.clock))
+    def _shown(self, plan: Any, frame: Array, due: Array, lands: Which, seen: Tree, clock: Any) -> Tree:
+        if lands.every:
+            return self._ago(seen, clock, frame - due)
+        ages = frame - self._schedule.read(plan, frame, due, clock)
+        return self._ago(seen, clock, self._xp.maximum(ages, self._nothing))
 
-    def _ago(self, rows: Rows, frames: Array) -> Tree:
+    def _ago(self, seen: Tree, clock: Any, frames: Array) -> Tree:
         """Return the observation of each row so many frames ago, at most the longest delay."""
-        n = self._numbers.shape[0]
-        places = (rows.clock - self._xp.where(frames < 0, frames * 0, frames)) % self._length * n + self._numbers
-
-        def of(ring: Array) -> Array:
-            return self._xp.take(self._xp.reshape(ring, (self._length * n, *ring.shape[2:])), places, axis=0)
-
-        return each(of, rows.seen)
+        place, rows = clock % self._length, self._numbers
+        return each(lambda ring: self._library.ago(ring, place, frames, rows), seen)
 
     def step(self, rows: Rows, given: Array, advance: Callable[[Array], Outcome]) -> tuple[Rows, Step]:
         """Play a frame.
@@ -226,81 +241,93 @@ class RowDelay:
         Returns:
             The rows after it, and what the step returns.
         """
-        where, library = self._xp.where, self._library
-        due = self.due(rows)
-        lands = due >= 0
-        start, effect = where(lands, due, rows.start), where(lands, rows.frame, rows.effect)
-        action, acts = library.where(lands, given, rows.action), lands
+        xp, library = self._xp, self._library
+        choose, where, nothing = library.choose, xp.where, self._nothing
+        lands = library.which(rows.lands)
+        start, effect = choose(lands, rows.due, rows.start), choose(lands, rows.frame, rows.effect)
+        given = library.beside(given, rows.action) if lands.every else given
+        acts, own, action = lands, given, rows.action
         if self._chunk is not None:
+            action = choose(lands, given, rows.action)
             entry = rows.frame - start
-            acts = (start >= 0) & (entry < self._chunk)
-            own = self._entries(action, where(acts, entry, entry * 0))
-        else:
-            own = action
-        last = library.where(acts, own, rows.last)
-        sent = last if self._repeats else library.where(acts, own, self._default)
+            acts = library.which((start >= 0) & (entry < self._chunk))
+            own = self._entries(action, where(acts.mask, entry, nothing))
+        last = choose(acts, own, rows.last)
+        sent = last if self._repeats else library.where(acts.mask, own, self._default)
         outcome = advance(sent)
 
-        running = rows.frame >= 0
-        frame = rows.frame + 1
-        over = (outcome.terminated | outcome.truncated) & running
-        reward = rows.reward + where(running, outcome.reward, self._xp.zeros_like(outcome.reward))
-        clock = rows.clock + 1
-        now = rows._replace(clock=clock)
+        running = library.which(rows.frame >= 0) if self._begins < 0 else self._all
+        terminated, truncated = outcome.terminated & running.mask, outcome.truncated & running.mask
+        over = library.which(terminated | truncated)
+        frame, clock = rows.frame + 1, rows.clock + 1
+        no_reward = xp.zeros_like(rows.reward)
+        reward = rows.reward + choose(running, outcome.reward, no_reward)
         seen = each(lambda ring, array: library.put(ring, clock % self._length, array), rows.seen, outcome.observation)
-        now = now._replace(seen=seen)
-        at_the_end = outcome.observation if outcome.last is None else outcome.last
-        final, final_start = at_the_end, frame
-        if not library.looks or bool(self._xp.any(over)):
+        final, final_start = outcome.observation if outcome.last is None else outcome.last, frame
+        new_frame, episode, new_start, new_last = frame, rows.episode, start, last
+        if over.some:
             final_start = self._schedule.following(rows.plan, self._numbers, rows.episode, start, frame, clock)
-            is_old, old = final_start < frame, self._ago(now, frame - final_start)
-            final = each(lambda one, other: library.where(is_old, one, other), old, at_the_end)
+            is_old, old = final_start < frame, self._ago(seen, clock, frame - final_start)
+            final = each(lambda one, other: library.where(is_old, one, other), old, final)
+            new_frame = where(over.mask, self._at_begin, frame)
+            episode = where(over.mask, rows.episode + 1, rows.episode)
+            new_start, new_last = where(over.mask, self._none, start), library.where(over.mask, self._default, last)
+        plan: Any = self._schedule.next(rows.plan, self._numbers, new_frame, episode, over, clock)
+        due, lands_next = self._schedule.due(plan, new_frame, new_start, clock)
+        if lands_next.every:  # nothing of the last actions is read again
+            action, new_last = rows.action, rows.last
+        elif lands.every:  # they may be the caller's array
+            action, new_last = library.own(action), library.own(new_last)
 
-        episode = where(over, rows.episode + 1, rows.episode)
-        new_frame = where(over, frame * 0 + self._begins, frame)
-        started = (start >= 0) & ~over
-        following_rows = now._replace(
-            frame=new_frame,
-            episode=episode,
-            plan=self._schedule.next(rows.plan, self._numbers, new_frame, episode, over, clock),
-            start=where(over, start * 0 + NONE, start),
-            effect=effect,
-            action=action,
-            last=library.where(over, self._default, last),
-            missed=where(acts | over, rows.missed * 0, rows.missed + 1),
-            reward=reward,
-        )
-        next_due = self.due(following_rows)
-        closed = over | (started & (next_due >= 0))
-        none, nothing = self._xp.zeros_like(reward), self._numbers * 0
-        has_acted = closed & (start >= 0)
-        interval, executed = where(has_acted, frame - effect, nothing), None
-        acted = where(has_acted, nothing + 1, nothing)
+        closed = has_acted = lands_next
+        if over.some or not lands.every:
+            has_landed = start >= 0
+            closed = library.which(over.mask | (has_landed & lands_next.mask))
+            has_acted = library.which(closed.mask & has_landed)
+        acted, executed = choose(has_acted, self._ones, nothing), None
         if self._chunk is not None:
-            entries = self._xp.expand_dims(self._xp.arange(self._chunk, device=library.device), axis=0)
-            begin, end = (self._xp.expand_dims(each_frame - start, axis=1) for each_frame in (effect, frame))
-            executed = (entries >= begin) & (entries < end) & self._xp.expand_dims(has_acted, axis=1)
-            acted = self._xp.sum(self._xp.where(executed, entries * 0 + 1, entries * 0), axis=1)
+            entries = xp.expand_dims(xp.arange(self._chunk, device=library.device), axis=0)
+            begin, end = (xp.expand_dims(each_frame - start, axis=1) for each_frame in (effect, frame))
+            executed = (entries >= begin) & (entries < end) & xp.expand_dims(has_acted.mask, axis=1)
+            acted = xp.sum(where(executed, entries * 0 + 1, entries * 0), axis=1)
         step = Step(
-            observation=self.shown(following_rows, next_due),
-            reward=where(closed, reward, none),
-            terminated=outcome.terminated & running,
-            truncated=outcome.truncated & running,
+            observation=self._shown(plan, new_frame, due, lands_next, seen, clock),
+            reward=reward if closed.every else where(closed.mask, reward, no_reward),
+            terminated=terminated,
+            truncated=truncated,
             final=final,
-            applied=lands,
-            closed=closed,
-            deciding=next_due >= 0,
-            start=next_due,
+            applied=lands.mask,
+            closed=closed.mask,
+            deciding=lands_next.mask,
+            start=due,
             frame=new_frame,
-            delay=where(lands, rows.frame - start, nothing),
-            interval=interval,
-            default_frames=where(closed, frame - rows.since - acted, nothing),
+            delay=self._where(lands, rows.frame - start),
+            interval=self._where(has_acted, frame - effect),
+            default_frames=self._where(closed, frame - rows.since - acted),
             final_start=final_start,
             final_frame=frame,
             executed=executed,
         )
-        since = where(over, nothing, where(closed, frame, rows.since))
-        return following_rows._replace(reward=where(closed, none, reward), since=since), step
+        now = Rows(
+            clock=clock,
+            frame=new_frame,
+            episode=episode,
+            plan=plan,
+            due=due,
+            lands=lands_next.mask,
+            start=new_start,
+            effect=effect,
+            action=action,
+            last=new_last,
+            reward=choose(closed, no_reward, reward),
+            since=choose(over, nothing, choose(closed, frame, rows.since)),
+            seen=seen,
+        )
+        return now, step
+
+    def _where(self, which: Which, values: Array) -> Array:
+        """Return the whole numbers of some rows, [N], and 0 of the others."""
+        return values if which.every else self._xp.where(which.mask, values, self._nothing)
 
     def _entries(self, chunks: Array, entry: Array) -> Array:
         """Return one entry of each row's chunk [N, L, ...]."""

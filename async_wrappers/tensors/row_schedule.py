@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from async_wrappers.latency import as_latency
 from async_wrappers.schedule.frames import FrameClock
-from async_wrappers.tensors.arrays import Array, Library
+from async_wrappers.tensors.arrays import Array, Library, Which
 
 NONE = -1  # of a start
 DRAWS = 16_384  # of a pool
@@ -62,36 +62,39 @@ class EachEpisode:
     Args:
         library: Of the arrays.
         delays: [N] constants; or a pool, from which each episode takes one.
-        interval: [N] frames.
+        interval: Frames, [N], or a number for all.
         longest: Of the delays.
     """
 
-    def __init__(self, library: Library, delays: Array | Pool, interval: Array, longest: int) -> None:
+    def __init__(self, library: Library, delays: Array | Pool, interval: Array | int, longest: int) -> None:
         self._library, self._delays, self._interval, self.longest = library, delays, interval, longest
+        self._first, self._none = library.whole([0]), library.whole([NONE])
 
     def begin(self, rows: Array, frame: Array, episode: Array) -> Episodes:
         """Return what is known as the first episodes begin."""
         return Episodes(self._drawn(rows, episode))
 
-    def next(self, known: Episodes, rows: Array, frame: Array, episode: Array, begun: Array, clock: Any) -> Episodes:
-        """Return what is known as the next frame begins; `begun` [N] tells of which rows an episode has ended."""
-        if not isinstance(self._delays, Pool):
+    def next(self, known: Episodes, rows: Array, frame: Array, episode: Array, begun: Which, clock: Any) -> Episodes:
+        """Return what is known as the next frame begins; `begun` tells of which rows an episode has ended."""
+        if not isinstance(self._delays, Pool) or not begun.some:
             return known
-        return Episodes(self._library.xp.where(begun, self._drawn(rows, episode), known.delay))
+        return Episodes(self._library.choose(begun, self._drawn(rows, episode), known.delay))
 
     def _drawn(self, rows: Array, episode: Array) -> Array:
         return self._delays.take(rows, episode) if isinstance(self._delays, Pool) else self._delays
 
-    def due(self, known: Episodes, frame: Array, applied: Array, clock: Any) -> Array:
-        """Return the start of the decision that lands on the next frame [N]; -1 where none does."""
+    def due(self, known: Episodes, frame: Array, applied: Array, clock: Any) -> tuple[Array, Which]:
+        """Return the start of the decision that lands on the next frame, [N], -1 for none, and which rows have one."""
         start = frame - known.delay
-        lands = (frame >= 0) & (start >= 0) & (start % self._interval == 0)
-        return self._library.xp.where(lands, start, frame * 0 + NONE)
+        lands = start >= 0
+        if not (isinstance(self._interval, int) and self._interval == 1):
+            lands = lands & (start % self._interval == 0)
+        which = self._library.which(lands)
+        return start if which.every else self._library.xp.where(lands, start, self._none), which
 
     def read(self, known: Episodes, frame: Array, due: Array, clock: Any) -> Array:
         """Return the frame whose observation is shown: of the decision that lands next, or would."""
-        start = frame - known.delay
-        return self._library.xp.where(start < 0, start * 0, start)
+        return self._library.xp.maximum(frame - known.delay, self._first)
 
     def following(self, known: Episodes, rows: Array, episode: Array, start: Array, end: Array, clock: Any) -> Array:
         """Return the start of the decision after the one that landed last, as an episode ends; `end` if there is none.
@@ -106,8 +109,8 @@ class EachEpisode:
             end: Frames of the episode.
             clock: Frames of the vector.
         """
-        following = self._library.xp.where(start < 0, start * 0, start) + self._interval
-        return self._library.xp.where(following < end, following, end)
+        xp = self._library.xp
+        return xp.minimum(xp.maximum(start, self._first) + self._interval, end)
 
 
 class Frames(NamedTuple):
@@ -141,9 +144,9 @@ class EachFrame:
     def begin(self, rows: Array, frame: Array, episode: Array) -> Frames:
         """Return what is known as the first episodes begin."""
         lands = self._library.ring(self.longest + 1, frame)
-        return self.next(Frames(lands), rows, frame, episode, frame == 0, 0)
+        return self.next(Frames(lands), rows, frame, episode, self._library.which(frame == 0), 0)
 
-    def next(self, known: Frames, rows: Array, frame: Array, episode: Array, begun: Array, clock: Any) -> Frames:
+    def next(self, known: Frames, rows: Array, frame: Array, episode: Array, begun: Which, clock: Any) -> Frames:
         """Return what is known as the next frame begins, on which a decision starts."""
         latency = self._latencies.take(rows, episode, frame)
         lands = frame + self._library.xp.where(latency < self._playout, latency * 0 + self._playout, latency)
@@ -153,13 +156,14 @@ class EachFrame:
         """Return on which frames the decisions of the last frames land, [D, N], the newest first."""
         return self._library.xp.take(known.lands, (clock - self._ages) % (self.longest + 1), axis=0)
 
-    def due(self, known: Frames, frame: Array, applied: Array, clock: Any) -> Array:
-        """Return the start of the decision that lands on the next frame [N]; -1 where none does."""
+    def due(self, known: Frames, frame: Array, applied: Array, clock: Any) -> tuple[Array, Which]:
+        """As `EachEpisode.due`."""
         xp = self._library.xp
         starts = xp.expand_dims(frame, axis=0) - xp.expand_dims(self._ages, axis=1)
         newer = (starts >= 0) & (starts > xp.expand_dims(applied, axis=0))
         ready = newer & (self._lands(known, clock) <= xp.expand_dims(frame, axis=0))
-        return xp.max(xp.where(ready, starts, starts * 0 + NONE), axis=0)
+        due = xp.max(xp.where(ready, starts, starts * 0 + NONE), axis=0)
+        return due, self._library.which(due >= 0)
 
     def read(self, known: Frames, frame: Array, due: Array, clock: Any) -> Array:
         """Return the frame whose observation is shown; the newest where no decision lands next."""

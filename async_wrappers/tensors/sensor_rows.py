@@ -29,7 +29,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from async_wrappers.checks import number
-from async_wrappers.latency import as_latency
+from async_wrappers.latency import Latency, as_latency
+from async_wrappers.latency.reading_ages import ReadingAges
 from async_wrappers.schedule.frames import as_fraction
 from async_wrappers.tensors.arrays import Array, Library, Tree, each
 from async_wrappers.tensors.row_schedule import NONE, Pool
@@ -50,7 +51,8 @@ class Sensor:
             environment draws it.
         drop: Chance that a reading is lost.
         hold: Chance, on each frame, that the sensor goes on showing what it has shown.
-        of: The numbers of a Box that are this sensor's; None where sensors are keys of a Dict.
+        of: The numbers of a Box that are this sensor's: a slice, or its two ends as a tuple, which gin files can have;
+            None where sensors are keys of a Dict.
 
     Raises:
         ValueError: A number out of range, or a model that is none.
@@ -61,13 +63,15 @@ class Sensor:
     phase: Any = None
     drop: float = 0.0
     hold: float = 0.0
-    of: slice | None = None
+    of: Any = None
 
     def __post_init__(self) -> None:
         """Check the arguments."""
         as_latency(self.latency)
+        if isinstance(self.of, tuple) and len(self.of) == 2 and all(isinstance(bound, int) for bound in self.of):
+            object.__setattr__(self, "of", slice(*self.of))
         if self.of is not None and not isinstance(self.of, slice):
-            raise ValueError(f"of must be a slice of a Box's numbers, got {self.of!r}")
+            raise ValueError(f"of must be a slice of a Box's numbers, or a tuple of its two ends, got {self.of!r}")
         for name in ("drop", "hold"):
             number(name, getattr(self, name), "a chance from 0 to below 1", lambda chance: 0 <= chance < 1)
         if self.rate is not None:
@@ -122,17 +126,28 @@ def timing_of(name: str, sensor: Sensor, fps: Any, library: Library, seed: int |
         )
     a, b = share.numerator, share.denominator
     draws = np.random.default_rng(np.random.SeedSequence(seed).spawn(1)[0])
-    stream = as_latency(sensor.latency).stream(np.random.SeedSequence(seed))
-    latencies = [Fraction(stream.draw(), 10**9) * frames for _ in range(max(64, _DRAWS // a))]  # in frames
-    seen = np.array([[math.ceil(Fraction(place, a) + latency) for latency in latencies] for place in range(a)])
+    number = max(64, _DRAWS // a)
+    at = [Fraction(place, a) for place in range(a)]
+    latency = as_latency(sensor.latency)
+    if isinstance(latency, ReadingAges):  # whose latencies depend on the place
+        late = [_drawn(latency.at(place, Fraction(1, a), frames), frames, number, seed) for place in at]
+    else:
+        late = [_drawn(latency, frames, number, seed)] * a
+    seen = np.array([[math.ceil(place + each) for each in its] for place, its in zip(at, late, strict=True)])
     longest = int(seen.max())
-    seen[:, draws.random(len(latencies)) < sensor.drop] = _FAR
+    seen[:, draws.random(number) < sensor.drop] = _FAR
     if sensor.phase is None:
         phases = draws.integers(0, b, _DRAWS)
     else:
         phases = np.array([int(as_fraction(sensor.phase) * frames * a)])
-    holds = library.array(draws.random(len(latencies)) < sensor.hold)
+    holds = library.array(draws.random(number) < sensor.hold)
     return Timing(a, b, Pool(library, phases), library.whole(seen.reshape(-1)), holds, longest, sensor.hold > 0)
+
+
+def _drawn(latency: Latency, frames: Fraction, number: int, seed: int | None) -> list[Fraction]:
+    """Return draws of a latency, in frames."""
+    stream = latency.stream(np.random.SeedSequence(seed))
+    return [Fraction(stream.draw(), 10**9) * frames for _ in range(number)]
 
 
 class ShownReadings(NamedTuple):

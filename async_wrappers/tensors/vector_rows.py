@@ -29,7 +29,8 @@ def draws_of_terms(terms: RowTerms, seed: int | None) -> NDArray[np.int64]:
 
 def schedule_of(terms: RowTerms, library: Library, num_envs: int, seed: int | None) -> EachEpisode | EachFrame:
     """Return the schedule of the rows; `seed` is that of drawn delays."""
-    intervals = library.whole(frames_of("noops", terms.noops, num_envs) + 1)
+    intervals: Any = frames_of("noops", terms.noops, num_envs) + 1
+    intervals = int(intervals[0]) if (intervals == intervals[0]).all() else library.whole(intervals)
     if terms.latency is None and not isinstance(terms.delay, range):
         delays = frames_of("delay", terms.delay, num_envs)
         return EachEpisode(library, library.whole(delays), intervals, int(delays.max()))
@@ -79,7 +80,7 @@ class VectorRows:
     def _begun(self) -> Info:
         """Return ``info["realtime"]`` as episodes begin."""
         assert self._library is not None
-        due = self._delay.due(self._rows)
+        due = self._rows.due
         if self._leads:  # the first step runs the frames before
             lands = due * 0 == self._lands_first(due)
             due = self._library.xp.where(lands, due * 0, due * 0 - 1)
@@ -90,7 +91,7 @@ class VectorRows:
         assert self._library is not None
         self._observations = observations
         self._rows = self._delay.restart(self._rows, self._library.array(which), observations)
-        shown = self._delay.shown(self._rows, self._delay.due(self._rows))
+        shown = self._delay.shown(self._rows)
         return shown, {**info, "realtime": self._begun()}
 
     def _lands_first(self, like: Array) -> Array:

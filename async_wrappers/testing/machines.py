@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator
 from functools import partial
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 
 from async_wrappers.live.runner import AsyncRunner
+from async_wrappers.live.world.environment import timed_sensors_of
 from async_wrappers.live.world.machine import Machine, MachineEnv
 from async_wrappers.wrappers.default_action import find_noop
 
@@ -86,6 +88,20 @@ class MachineContract:
         env = MachineEnv(machine, waits=False)
         env.reset(seed=0)
         assert env.held is None or machine.action_space.contains(env.held)
+
+    def test_readings_that_it_stamps_follow_each_other(self, machine: Any) -> None:
+        env = MachineEnv(machine, waits=False)  # refuses stamps of the future
+        names = timed_sensors_of(env)
+        _, info = env.reset(seed=0)
+        before = dict.fromkeys(names, -math.inf)
+        for action in self.actions(machine):
+            stamps = info["sensor_stamps"] if names else {}
+            assert names.keys() <= stamps.keys(), f"{[*stamps]} are stamped, and not all of {[*names]}"
+            assert all(stamps[name] >= before[name] for name in names), f"{stamps} after {before}"
+            before = {name: stamps[name] for name in names}
+            *_, terminated, truncated, info = env.step(action)
+            if terminated or truncated:
+                return
 
     @pytest.mark.parametrize("backend", ["virtual", "thread"])
     def test_a_runner_plays_it(self, backend: str) -> None:

@@ -252,8 +252,8 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
         # The agent needs the observation of the first decision that takes effect. With random latencies that may not be
         # frame 0: the first inferences may be overtaken by newer ones.
         fresh, ledger = self._past.fresh, self._ledger
-        if self._past.longest is not None:
-            refuse({"nothing fresh": fresh is None}, {"max_features_age": self._past.longest})
+        if fresh is None and self._past.longest is not None:
+            refuse("nothing fresh", {"max_features_age": self._past.longest})
         until = self._start if fresh is None else effect
         while self._frame < until and not self._over:
             self._step_frame(ledger.go_on(self._frame, self._newest[0]))
@@ -368,7 +368,7 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
         self._frame = frame = effect + 1
         past = self._past
         if terminated or truncated:
-            self._check(observation)
+            past.check(observation)
             self._over = True
             due = self._schedule.in_flight(self._start, frame)
             start, shown, info_then = self._now() if due is None else past.of(due)
@@ -513,7 +513,7 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
         if past.fresh is not None:
             past.take_fresh(observation)
         if terminated or truncated:
-            self._check(observation)
+            past.check(observation)
             self._over = True
             return
         self._due, read = next(self._schedule_frames)

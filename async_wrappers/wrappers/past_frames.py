@@ -150,9 +150,15 @@ class PastFrames:
         """Whether anybody reads more than the frames on which decisions start."""
         return self.report_effect or self.fresh is not None or self.longest is not None
 
+    def check(self, observation: Any) -> None:
+        """Refuse what is none of the environment's observations."""
+        if type(observation) is np.ndarray and observation.dtype is self.dtype and observation.shape == self.shape:
+            return
+        self._check(observation)
+
     def begin(self, observation: Any) -> None:
         """Begin an episode with its first observation."""
-        self._check(observation)
+        self.check(observation)
         self.landing = self._kept = None
         self.goes_on = False
         self.read.clear()
@@ -162,7 +168,7 @@ class PastFrames:
 
     def take_fresh(self, observation: Any) -> None:
         """Take a frame's observation for a fast path."""
-        self._check(observation)
+        self.check(observation)
         assert self.fresh is not None
         self.fresh.take(observation)
 

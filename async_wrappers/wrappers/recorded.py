@@ -69,6 +69,11 @@ def given(value: Any) -> Any:
     return value
 
 
+def slice_of(start: int | None, stop: int | None, step: int | None) -> slice:
+    """Return a slice, by names, as JSON makes it again."""
+    return slice(start, stop, step)
+
+
 def _recorded(name: str, value: Any) -> Any:
     value = value.tolist() if isinstance(value, np.ndarray | np.generic) else value
     return value if _is_plain(value) else Recorded(name, value)
@@ -84,6 +89,11 @@ def _written(value: Any, name: str) -> Any:
     if _is_plain(value):
         return value
     kind = type(value)
+    if isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
+        return {"entry_point": "builtins:dict", "kwargs": {key: _written(each, name) for key, each in value.items()}}
+    if isinstance(value, slice):
+        bounds = {bound: _written(getattr(value, bound), name) for bound in ("start", "stop", "step")}
+        return {"entry_point": f"{__name__}:slice_of", "kwargs": bounds}
     if isinstance(value, Fraction):
         names = ["numerator", "denominator"]
     elif is_dataclass(kind):

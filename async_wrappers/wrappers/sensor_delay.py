@@ -23,6 +23,7 @@ from async_wrappers.tensors.arrays import Array, Library, Tree, each, first_arra
 from async_wrappers.tensors.sensor_rows import Sensor, SensorRows, ShownReadings, timing_of
 from async_wrappers.wrappers.copies import VectorEnv, VectorWrapper
 from async_wrappers.wrappers.lockstep import autoreset_mode
+from async_wrappers.wrappers.measured_latencies import Latencies
 from async_wrappers.wrappers.recorded import given, recorded
 
 AGES = "sensor_ages"
@@ -38,7 +39,8 @@ class _Sensors:
         shows_age: Whether ages are part of the observation.
     """
 
-    def __init__(self, space: gym.Space[Any], sensors: Mapping[str, Any], fps: Any, shows_age: bool) -> None:
+    def __init__(self, space: gym.Space[Any], sensors: Any, fps: Any, shows_age: bool) -> None:
+        sensors = sensors.sensors if isinstance(sensors, Latencies) else sensors
         if not isinstance(sensors, Mapping):
             raise ValueError(f"sensors must be a dict from names to sensors or latencies, got {sensors!r}")
         FrameClock(fps)  # refuses what is no rate
@@ -74,9 +76,16 @@ class _Sensors:
         low, high = (np.concatenate([bound, of]) for bound, of in ((space.low, ages.low), (space.high, ages.high)))
         return Box(low, high, dtype=space.dtype.type)
 
+    @property
+    def timed(self) -> dict[str, slice | None]:
+        """Each sensor's numbers of a Box; None of a Dict's key."""
+        return {name: sensor.of for name, sensor in self._sensors.items()}
+
     def begin(self, observation: Tree, num_envs: int, seed: int | None) -> tuple[Tree, dict[str, Array]]:
         """Begin all episodes; return what the sensors show, and the age of each in seconds."""
         library = self._library = Library(first_array(observation))
+        for name in self._sensors if self._is_dict else ():
+            library.refuse_others(self._part(name, observation), f"the readings of {name!r}")
         entropy = np.random.SeedSequence(seed).generate_state(len(self._sensors)).tolist()
         self._rows = {
             name: SensorRows(library, timing_of(name, sensor, self._fps, library, its), num_envs)
@@ -150,17 +159,21 @@ class SensorDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorAr
     Args:
         env: An environment whose observations are a Dict, or a Box of one axis.
         sensors: By key of the Dict: a `Sensor`, or its latency alone. Of a Box a name, and a `Sensor` with ``of``. What
-            no sensor names is never late.
+            no sensor names is never late. Or `Latencies`: those of a live run.
         fps: Frames per second; None for the environment's own (`async_wrappers.frame_rate.frame_rate`).
         shows_age: Whether the ages in seconds are a part of the observation, in the order of `sensors`: under the key
             ``"sensor_ages"``, or the last numbers of a Box.
 
+    Attributes:
+        fps: Frames per second, as given or found.
+
     Raises:
-        ValueError: A sensor that is no part of the observations, a rate above the frame rate, or a vector.
+        ValueError: A sensor that is no part of the observations, a rate above the frame rate, or a vector; from
+            `reset`: observations of several libraries or devices.
     """
 
     def __init__(
-        self, env: gym.Env[Any, Any], sensors: Mapping[str, Any], fps: Any = None, shows_age: bool = False
+        self, env: gym.Env[Any, Any], sensors: Mapping[str, Any] | Latencies, fps: Any = None, shows_age: bool = False
     ) -> None:
         if isinstance(env, gym.vector.VectorEnv):
             raise ValueError(f"env must be a gymnasium.Env, got {env}: use VectorSensorDelay")
@@ -168,11 +181,15 @@ class SensorDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorAr
         told = recorded(sensors=sensors, fps=fps, shows_age=shows_age)
         gym.utils.RecordConstructorArgs.__init__(self, **told)
         gym.Wrapper.__init__(self, env)
-        self._sensors = _Sensors(
-            env.observation_space, sensors, frame_rate(env) if fps is None else fps, bool(shows_age)
-        )
+        self.fps = frame_rate(env) if fps is None else fps
+        self._sensors = _Sensors(env.observation_space, sensors, self.fps, bool(shows_age))
         self.observation_space = self._sensors.space
         self._begun = False
+
+    @property
+    def timed_sensors(self) -> dict[str, slice | None]:
+        """The sensors, with their numbers of a Box, as a live run asks for them."""
+        return self._sensors.timed
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Reset the environment; a seed also restarts the draws of latencies, phases and losses."""
@@ -213,7 +230,9 @@ class VectorSensorDelay(VectorWrapper, gym.utils.RecordConstructorArgs):
         ValueError: As in `SensorDelay`.
     """
 
-    def __init__(self, env: VectorEnv, sensors: Mapping[str, Any], fps: Any, shows_age: bool = False) -> None:
+    def __init__(
+        self, env: VectorEnv, sensors: Mapping[str, Any] | Latencies, fps: Any, shows_age: bool = False
+    ) -> None:
         if not isinstance(env, gym.vector.VectorEnv):
             raise ValueError(f"env must be a gymnasium.vector.VectorEnv, got {env}: use SensorDelay")
         gym.utils.RecordConstructorArgs.__init__(self, sensors=sensors, fps=fps, shows_age=shows_age)

@@ -10,6 +10,7 @@ class Ros2Machine:
     """The arm as a machine; `observe` never waits for a message."""
 
     fps = 100
+    timed_sensors = {"joints": slice(0, 12)}  # numbers of the observation
     noop_action = np.zeros(6, np.float32)  # the arm is driven by speeds: zeros hold it
     observation_space = Box(-np.inf, np.inf, (12,), np.float32)
     action_space = Box(-1.0, 1.0, (6,), np.float32)
@@ -37,17 +38,23 @@ class Ros2Machine:
         """Wait for the first reading."""
         if not self.heard.wait(self.patience):
             raise TimeoutError(f"no joint states within {self.patience} s: is the robot's driver running?")
-        return self.observe()[0], {"joints": list(self.newest.name)}
+        observation, *_, info = self.observe()
+        return observation, {**info, "joints": list(self.newest.name)}
+
+    def now(self):
+        """Return the time by ROS's clock, which stamps messages, in seconds."""
+        return self.node.get_clock().now().nanoseconds / 1e9
 
     def send(self, action):
         """Send the speeds, and return at once."""
         self.publisher.publish(self.command(data=action.tolist()))
 
     def observe(self):
-        """Return the newest reading; its age is yours to judge by `stamp`."""
+        """Return the newest reading, with its stamp."""
         message = self.newest
         seen = np.concatenate([message.position, message.velocity]).astype(np.float32)
-        return seen, 0.0, False, False, {"stamp": message.header.stamp.sec + message.header.stamp.nanosec / 1e9}
+        stamp = message.header.stamp.sec + message.header.stamp.nanosec / 1e9
+        return seen, 0.0, False, False, {"sensor_stamps": {"joints": stamp}}
 
     def close(self):
         """Bring the arm to rest."""

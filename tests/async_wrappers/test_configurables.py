@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import gin
@@ -10,6 +11,7 @@ import gymnasium.wrappers
 import pytest
 
 import async_wrappers.agents.configurables  # noqa: F401  # registers what gin files name
+from async_wrappers import Latencies, Sensor
 from async_wrappers.agents.config.config import load_config
 from async_wrappers.configurables import WRAPPERS
 from async_wrappers.envs import ClipReward, create_gym_environment
@@ -90,6 +92,45 @@ def test_chunks_means_and_the_committed_prefix_are_bound_in_gin() -> None:
     gin.clear_config()
     load_config([], ["Chunk.length = 3", "Chunk.mean = @TemporalEnsemble()", "TemporalEnsemble.m = 0.5"])
     assert gin.get_configurable("Chunk")() == Chunk(3, mean=TemporalEnsemble(0.5))
+
+
+def test_sensors_are_late_inside_of_the_delay_in_gin() -> None:
+    env = made(
+        "create_gym_environment.wrappers = [@SensorDelay, @RealtimeDelay]",
+        "SensorDelay.sensors = {'camera': @camera/Sensor(), 'encoder': @encoder/Sensor()}",
+        "camera/Sensor.latency = @LogNormal()",
+        "camera/Sensor.rate = 30",
+        "camera/Sensor.of = (0, 2)",
+        "encoder/Sensor.of = (2, 4)",
+        "LogNormal.mean = 0.06",
+        "LogNormal.cv = 0.2",
+        "RealtimeDelay.delay = 2",
+        "RealtimeDelay.default_action = 'repeat'",
+    )
+    assert chain(env)[:2] == ["RealtimeDelay", "SensorDelay"]
+    env.reset(seed=0)
+    for _ in range(7):
+        *_, info = env.step(0)
+    ages = info["realtime"]["observation_info"]["sensor_ages"]
+    assert ages["camera"] > ages["encoder"] == 0.0
+
+
+def test_one_file_of_latencies_makes_sensors_and_decisions_late_in_gin(tmp_path: Path) -> None:
+    sensors = {"camera": Sensor([0.06], rate=25, of=slice(0, 2))}
+    Latencies([0.05, 0.07], transport=[0.01, 0.01], sensors=sensors).to_json(tmp_path / "robot.json")
+    env = made(
+        "create_gym_environment.wrappers = [@SensorDelay, @RealtimeDelay]",
+        "SensorDelay.sensors = @Latencies()",
+        "RealtimeDelay.latency = @Latencies()",
+        "RealtimeDelay.workers = 4",
+        "RealtimeDelay.playout = 4",
+        "RealtimeDelay.default_action = 'repeat'",
+        f"Latencies.latency = '{tmp_path / 'robot.json'}'",
+    )
+    assert chain(env)[:2] == ["RealtimeDelay", "SensorDelay"]
+    env.reset(seed=0)
+    *_, info = env.step(0)
+    assert info["realtime"]["delay"] == 4 and [*info["sensor_ages"]] == ["camera"]
 
 
 def test_a_binding_of_a_wrapper_that_no_list_names_is_not_read() -> None:

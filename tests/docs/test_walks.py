@@ -72,6 +72,16 @@ def entered(tmp_path: Path, gin_file: str, bindings: tuple[str, ...]) -> set[Pat
     return {Path(name).resolve() for name in called}
 
 
+def test_the_table_of_places_names_what_its_files_have() -> None:
+    section = PAGE.read_text().partition("## Where is it?\n")[2].partition("\n#")[0]
+    places = re.findall(r"`([\w/]+\.py)`(?: \(`([\w.]+)`\))?", section)
+    assert len(places) >= 6
+    for file, name in places:
+        found = next(folder / file for folder in (ROOT, ROOT / "async_wrappers") if (folder / file).is_file())
+        for part in filter(None, name.split(".")):
+            assert re.search(rf"(?:class|def) {part}\b", found.read_text()), f"{file} has no {part}"
+
+
 @pytest.mark.parametrize(
     ("heading", "most", "gin_file", "bindings"),
     [

@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from async_wrappers.agents.play.actor import Ended, Receiver
 from async_wrappers.agents.spaces.schema import each_array
+from async_wrappers.tensors.arrays import on_host
 
 _BY_ENVIRONMENT = ("final", "final_priority")  # columns by the environments whose episode ended
 
@@ -141,11 +142,11 @@ class BlockRecorder:
         self._counted = 0, 0  # calls that a step has counted
 
     def extend(self, block: Mapping[str, Any]) -> None:
-        columns = {name: each_array(np.array, each) for name, each in block.items()}
+        columns = {name: each_array(np.array, on_host(each)) for name, each in block.items()}
         self._extends.append({**columns, "env_ids": columns["env_ids"] + self._first})
 
     def cut(self, observation: Any, env_id: int) -> None:
-        self._cuts.append((env_id + self._first, each_array(np.array, observation)))
+        self._cuts.append((env_id + self._first, each_array(np.array, on_host(observation))))
 
     def step(self, waiting: int, applied: int, frames: int, ended: Sequence[Ended]) -> None:
         """End a step."""

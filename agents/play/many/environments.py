@@ -14,7 +14,6 @@ from absl import logging
 
 from async_wrappers.agents.acting.frames_read import FramesRead, ShowPast, ShowPastRows
 from async_wrappers.agents.config.config import portable
-from async_wrappers.agents.demonstrations.demonstration import delay_in_words, delay_layer
 from async_wrappers.agents.hyperparameters import (
     POSITIVE_FINITE,
     factory,
@@ -29,6 +28,8 @@ from async_wrappers.agents.hyperparameters import (
 from async_wrappers.agents.needs_and_offers import bound, refuse
 from async_wrappers.agents.play.play import (
     Phase,
+    delay_in_words,
+    delay_layer,
     encounter_of,
     environment_seed,
     is_game_over,

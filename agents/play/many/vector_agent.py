@@ -84,6 +84,7 @@ class VectorAgent(LearningAgent):
         refuse(there, {**spec.needs, "VectorRunner.replay_ratio": replay_ratio}, agent=spec.name, often=often)
         super().__init__(spec, make_vector_learner(spec, num_envs, number, learners), number, learners)
         self.num_envs, self._ratio = num_envs, replay_ratio
+        self._update_every, self._per_update = spec.update_every, spec.transitions_per_update
         self._number, self._learners = number, learners
         self._copies = _copies(spec, self.learner, num_envs * learners, act_devices, act_sync_period)
         self._sync_period = act_sync_period
@@ -155,7 +156,7 @@ class VectorAgent(LearningAgent):
         self._begun += 1
         self._begun_at = self._decisions
         self.meters.updates += 1
-        self.meters.sampled += self.spec.transitions_per_update // self._learners
+        self.meters.sampled += self._per_update // self._learners
 
     def decide(self, shown: ShownRows) -> npt.NDArray[Any]:
         """Return an action for each row; updates that are due and could not be made are dropped."""
@@ -237,7 +238,7 @@ class VectorAgent(LearningAgent):
         """
         if self._overlap is None or not self.spec.learns_once:
             return False
-        of_update = self.spec.transitions_per_update / self.spec.replay_coefficient
+        of_update = self._per_update / self.spec.replay_coefficient
         spread = self._decisions - self._begun_at < 0.75 * of_update
         return spread and not getattr(self.learner.replay, "crowded", True)
 
@@ -245,8 +246,8 @@ class VectorAgent(LearningAgent):
         """Return the number of updates due up to a decision: the first on decision 0, as in turn-based play."""
         decisions *= self._learners
         if self._ratio is None:
-            return -(-decisions // self.spec.update_every) * self.spec.num_updates_per_train_step
-        return math.ceil(decisions * self._ratio / self.spec.transitions_per_update)
+            return -(-decisions // self._update_every) * self.spec.num_updates_per_train_step
+        return math.ceil(decisions * self._ratio / self._per_update)
 
     # For the runner and checkpoints.
 

@@ -29,7 +29,7 @@ from async_wrappers.live.memory.layout import SharedLayout, SharedMemory
 from async_wrappers.live.memory.weights import WeightsLayout
 from async_wrappers.live.recording.writer import RecordSpec, write_rows
 from async_wrappers.live.run_spec import LoopEnd
-from async_wrappers.live.world.environment import made_environment
+from async_wrappers.live.world.environment import made_environment, timed_sensors_of
 
 if TYPE_CHECKING:
     from async_wrappers.live.cluster.ray_transport import RayTransport
@@ -63,7 +63,7 @@ def run_environment(
         env = made_environment(make_env)
         remote: RemoteTransport | RayTransport | None = None
         try:
-            supervisor.send(("spaces", env.observation_space, env.action_space))
+            supervisor.send(("spaces", env.observation_space, env.action_space, [*timed_sensors_of(env)]))
             layout: SharedLayout
             recording: RecordSpec | None
             layout, recording = supervisor.recv()

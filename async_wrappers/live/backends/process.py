@@ -79,7 +79,7 @@ class ProcessBackend:
         self._phase = 0  # the newest one's number
         self._record: Measurements | None = None  # of the newest phase, once it has come
         self._answer: tuple[int, Any] = 0, None  # the newest one of a learner: the command's number, and what it says
-        self._spaces: tuple[Any, Any] | None = None  # of the environment, once it is made
+        self._spaces: tuple[Any, Any, list[str]] | None = None  # of the environment, once it is made, and its sensors
         self._unlaid: set[Member] = set()  # learners that wait for the layout of the weights
         self._made: dict[int, int] = {}  # by learner: updates that were made before it was started
         self._errors_shown: set[str] = set()
@@ -324,13 +324,13 @@ class ProcessBackend:
         self._environment = self._fleet.add(environment)
         self._close_inboxes()
         self._messages.close()
-        observation_space, action_space = self._await_spaces(self._environment)
+        observation_space, action_space, sensors = self._await_spaces(self._environment)
         self._layout = spec.layout(observation_space, action_space)
         self._layout.resize(self._memory)
         self._controls = self._layout.controls(self._memory)
         self._controls.granted = -1 if spec.config.stagger.granted is None else 0
         self._controls.patience = 1 << 62  # how long an inference takes is not known yet
-        self._recording = spec.recording(observation_space, action_space)
+        self._recording = spec.recording(observation_space, action_space, sensors)
         if self._recording is not None and self._block_of_rows is not None:
             self._recording.resize(self._block_of_rows)
             self._rows = self._recording.ring(self._block_of_rows)
@@ -391,7 +391,7 @@ class ProcessBackend:
         """Handle a message of the environment or of a learner."""
         kind, *content = message
         if kind == "spaces":
-            self._spaces = content[0], content[1]
+            self._spaces = content[0], content[1], content[2]
         elif kind == "answer":
             self._answer = content[0], content[1]
         elif kind == "warning":
@@ -404,7 +404,7 @@ class ProcessBackend:
             member.child.pipe.send(self._layout.weights)
             self._unlaid.discard(member)
 
-    def _await_spaces(self, environment: Member) -> tuple[Any, Any]:
+    def _await_spaces(self, environment: Member) -> tuple[Any, Any, list[str]]:
         while self._spaces is None:
             if not self._fleet.is_up(environment):
                 raise self._fleet.failure(environment)

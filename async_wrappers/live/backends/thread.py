@@ -27,7 +27,7 @@ from async_wrappers.live.memory.layout import SharedMemory
 from async_wrappers.live.recording.writer import LocalRecording
 from async_wrappers.live.report.report import Measurements
 from async_wrappers.live.run_spec import LoopEnd, PhaseSpec, RunSpec
-from async_wrappers.live.world.environment import made_environment
+from async_wrappers.live.world.environment import made_environment, timed_sensors_of
 
 if TYPE_CHECKING:
     from async_wrappers.live.cluster.ray_transport import RayTransport
@@ -58,7 +58,8 @@ class ThreadBackend:
             release = None
             if spec.features is not None:
                 release = Release(spec.make_policy(), self._layout.action_space, spec.extras)
-            self._recording = LocalRecording.of(spec.recording(self._env.observation_space, self._env.action_space))
+            recorded = self._env.observation_space, self._env.action_space, timed_sensors_of(self._env)
+            self._recording = LocalRecording.of(spec.recording(*recorded))
             recorder = None
             if self._recording is not None:
                 held.callback(self._recording.close)

@@ -20,7 +20,7 @@ from async_wrappers.live.memory.weights import WeightsLayout
 from async_wrappers.live.recording.writer import LocalRecording
 from async_wrappers.live.report.report import Measurements
 from async_wrappers.live.run_spec import PhaseSpec, RunSpec
-from async_wrappers.live.world.environment import made_environment
+from async_wrappers.live.world.environment import made_environment, timed_sensors_of
 from async_wrappers.needs import refuse
 
 
@@ -62,7 +62,8 @@ class VirtualBackend:
             release = None
             if spec.features is not None:
                 release = Release(spec.make_policy(), answers, spec.extras, board, config.workers)
-            self._recording = LocalRecording.of(spec.recording(env.observation_space, env.action_space, simulated=True))
+            recorded = env.observation_space, env.action_space, timed_sensors_of(env)
+            self._recording = LocalRecording.of(spec.recording(*recorded, simulated=True))
             if self._recording is not None:
                 held.callback(self._recording.close)
             self._loop = EnvironmentLoop(

@@ -546,9 +546,11 @@ class RealClock(Clock):
         if event.fate == Fate.DONE:
             if event.trip is not None:
                 self.record.round_trips.append(event.trip)
-            ticket, latency = inference.ticket, event.ended - event.began
-            span = Span(event.worker, ticket.decision.episode, ticket.decision.start, event.began, event.ended)
-            self._book(inference, span, latency, self._now() - inference.sent - latency)
+            ticket, latency, whole = inference.ticket, event.ended - event.began, self._now() - inference.sent
+            computed = latency if event.trip is None else min(latency, event.trip.ended - event.trip.began)
+            parts = {"inference": computed, "transport": max(whole - computed, 0)}
+            span = Span(event.worker, ticket.decision.episode, ticket.decision.start, event.began, event.ended, **parts)
+            self._book(inference, span, latency, whole - latency)
 
     def _take_in(self, event: Finished, inference: Inference | None) -> None:
         if event.fate == Fate.LOST:

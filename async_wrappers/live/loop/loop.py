@@ -89,9 +89,17 @@ from async_wrappers.live.memory.glance import DEFAULT, PAUSED, Glance
 from async_wrappers.live.memory.journal import Journal
 from async_wrappers.live.recording.frame_rows import Recorder
 from async_wrappers.live.report.report import EpisodeTiming, Measurements
+from async_wrappers.live.report.sensor_readings import SensorReadings, note_readings
 from async_wrappers.live.run_spec import LoopConfig, PhaseSpec
-from async_wrappers.live.world.environment import FrameStatus, phase_state_of, refuse_oracles, score_of, set_phase_state
-from async_wrappers.live.world.machine import Halves, Machine, as_environment, halves_of
+from async_wrappers.live.world.environment import (
+    FrameStatus,
+    phase_state_of,
+    refuse_oracles,
+    score_of,
+    set_phase_state,
+    timed_sensors_of,
+)
+from async_wrappers.live.world.machine import Halves, Machine, MachineEnv, as_environment, halves_of
 from async_wrappers.observations import observation_check
 from async_wrappers.policy import Decision
 from async_wrappers.wrapper_statistics import frozen, statistics_of
@@ -252,6 +260,9 @@ class EnvironmentLoop:
         self._deadman = deadman_of(config, now, warns)
         self._limiters = limiters_of(env)
         self._check = observation_check(env.observation_space)
+        self._sensors, self._is_stamped = timed_sensors_of(env), isinstance(env, MachineEnv)
+        self._frame_ns = 1e9 / float(config.fps)
+        self._ages: list[float] = []  # of the newest observation, in seconds, by sensor
         if self._guard is not None:
             self._halves = self._guard
             self._limiters[:0] = self._guard.limiters
@@ -279,6 +290,7 @@ class EnvironmentLoop:
         record.lags = None if self._journal is None else record.numbers()
         record.held = None if self._config.max_features_age is None else 0
         record.chunk = None if self._chunks is None else 0
+        record.sensors = {name: SensorReadings(name, of, record.numbers()) for name, of in self._sensors.items()}
         clock.pool.glance = self._glance if phase.shown_in is not None else None
         self._updates = 0  # before the phase
         self._updates = self._updates_made()
@@ -343,8 +355,10 @@ class EnvironmentLoop:
     def _play_episode(self, phase: PhaseSpec, number: int, played: int) -> int:
         """Play an episode, or as much of it as fits into the phase; return its number of frames."""
         seed = episode_seed(self._config.seed, phase.number, number)
-        observation, _ = begun(self._env, seed=seed)
+        observation, info = begun(self._env, seed=seed)
         self._check(observation)
+        if self._sensors:
+            self._note_ages(info, 0, begins=True)
         self._begin_episode(observation, number, seed, played)
         clock, halves, learns = self.clock, self._halves, self._journal is not None and not phase.eval_mode
         before = phase.frames_before + played
@@ -352,7 +366,7 @@ class EnvironmentLoop:
         if self._recorder is not None:
             self._recorder.begin_episode(phase.number, number)
         limit = phase.limit(played)
-        info: dict[str, Any] = {}
+        info = {}
         frame, terminated, truncated = 0, False, False
         while not (terminated or truncated or frame == limit):
             hopeless = self._record.fates.get("refused") and self._record.hopeless
@@ -396,15 +410,19 @@ class EnvironmentLoop:
                 shows = phase.number, number, frame, clock.deadline(frame), clock.lateness
                 glance.frame(*shows, *episode.behind, float(episode.score))
             frame += 1
+            if self._sensors:
+                self._note_ages(info, frame)
             truncated = truncated or frame == phase.max_episode_frames
             if self._recorder is not None:
                 self._recorder.pay(reward, terminated, truncated)
             if terminated and not truncated and not info.get("game_over", True):
                 self._end_life(episode, observation, frame)
                 if self._recorder is not None:
-                    self._recorder.end_episode(observation, frame)
-                observation = self._env.reset()[0]  # the game goes on
+                    self._recorder.end_episode(observation, frame, self._ages)
+                observation, next_life = self._env.reset()  # the game goes on
                 self._check(observation)
+                if self._sensors:
+                    self._note_ages(next_life, frame, begins=True)
                 terminated = False
         if terminated or truncated:
             episode.end(terminated, self._following(observation, frame), self._newest(observation, frame), frame)
@@ -426,7 +444,7 @@ class EnvironmentLoop:
             self.clock.wait_to_send(frame)
             self._send(leave, action)
         if self._recorder is not None:
-            self._recorder.end_episode(observation, frame)
+            self._recorder.end_episode(observation, frame, self._ages)
         self.clock.end_episode(frame, played)
         moved = tuple(self.clock.moved)
         began = self.clock.begin - (moved[-1][1] if moved else 0)
@@ -507,7 +525,13 @@ class EnvironmentLoop:
             decision=None if paused or self._ledger.missed else episode.decision,
             paused=paused,
             limited=self._guard is not None and self._guard.changed,
+            ages=self._ages,
         )
+
+    def _note_ages(self, info: Mapping[str, Any], frame: int, begins: bool = False) -> None:
+        """Note how old each sensor's reading is as a frame begins, an episode's first one or another."""
+        times = frame * self._frame_ns, self._frame_ns, begins, self._is_stamped
+        self._ages = note_readings(self._record.sensors, info, *times)
 
     def _tell(self, on_frame: Callable[[FrameStatus], Any], episode: _Episode, lived: int) -> None:
         """Call the phase's `on_frame` as a frame begins, and note its result."""

@@ -7,7 +7,7 @@ then gives their places back. Each count has one writer, so neither side needs a
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import gymnasium as gym
@@ -54,23 +54,27 @@ class RowLayout:
     observation what was seen as the frame began
     drawn       the action that was chosen, the policy's or the default one
     sent        the one that was sent
+    ages        of the readings of `sensors` as the frame began, in seconds; only where there are sensors
     =========== ====================================================================================================
 
     Args:
         observation_space: Of the environment.
         action_space: Of the environment.
+        sensors: Names of those whose ages are recorded.
 
     Raises:
         ValueError: A space that shared memory cannot hold.
     """
 
-    def __init__(self, observation_space: Space, action_space: Space) -> None:
+    def __init__(self, observation_space: Space, action_space: Space, sensors: Sequence[str] = ()) -> None:
         self.observation_space, self.action_space = observation_space, action_space
+        self.sensors = tuple(sensors)
         self.observation = Codec("observation_space", observation_space)
         self.action = Codec("action_space", action_space)
         action, seen = self.action.dtype, self.observation.dtype
         fields: list[Any] = [(name, np.int64) for name in _WHOLE]
         fields += [("reward", np.float64), *((name, np.bool_) for name in _FLAGS)]
+        fields += [("ages", np.float64, (len(self.sensors),))] if self.sensors else []
         fields += [("drawn", action), ("sent", action), ("observation", seen)]
         self.dtype = np.dtype(fields, align=True)
         assert self.dtype.fields is not None
@@ -192,6 +196,7 @@ class Recorder:
         decision: tuple[int, int, int] | None,
         paused: bool,
         limited: bool,
+        ages: Sequence[float] = (),
     ) -> None:
         """Note what was seen and sent on a frame; all is copied, as an environment may write into its arrays.
 
@@ -205,6 +210,7 @@ class Recorder:
             decision: Start, delay and lag of the decision behind the action; None for a default action.
             paused: Whether the frame is one of a pause.
             limited: Whether a limit has changed the action.
+            ages: Of each sensor's reading, in seconds.
         """
         self._ring.offer()
         row = self._new_row(frame)
@@ -216,6 +222,8 @@ class Recorder:
         row["deadline"], row["lateness"], row["late"] = deadline, lateness, lateness > self._half_frame
         row["start"], row["delay"], row["lag"] = (-1, -1, -1) if decision is None else decision
         row["default"], row["paused"], row["limited"] = decision is None, paused, limited
+        if ages:
+            row["ages"] = ages
 
     def pay(self, reward: float, terminated: bool, truncated: bool) -> None:
         """Note the outcome of the frame, and hand its row to the writer."""
@@ -224,11 +232,13 @@ class Recorder:
             self._ring.append()
             self._row = None
 
-    def end_episode(self, observation: Any, frame: int) -> None:
-        """Note the observation after the last of `frame` frames."""
+    def end_episode(self, observation: Any, frame: int, ages: Sequence[float] = ()) -> None:
+        """Note the observation after the last of `frame` frames, and the ages of its readings."""
         row = self._new_row(frame)
         if row is not None:
             row["final"] = True
+            if ages:
+                row["ages"] = ages
             self._write_observation(row["observation"], observation)
             self._ring.append()
             self._row = None

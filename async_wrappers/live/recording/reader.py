@@ -53,6 +53,8 @@ class Episode:
             whether a limit changed it; ``paused``, of which no frame is fresh or of a chunk.
         phase: Number of the phase, 0 for training and 1 for evaluation where nothing else was given.
         number: Number of the episode in its phase.
+        ages: By sensor, the age of its reading in seconds as each frame began, `[T + 1]`; empty where the environment
+            reports none.
     """
 
     observations: Any
@@ -63,6 +65,7 @@ class Episode:
     columns: Mapping[str, npt.NDArray[Any]]
     phase: int
     number: int
+    ages: Mapping[str, npt.NDArray[np.float64]] = field(default_factory=dict)
 
     def __len__(self) -> int:
         """Return the number of frames."""
@@ -113,13 +116,18 @@ class Recording(Sequence[Episode]):
         if isinstance(index, slice):
             return [self[each] for each in range(len(self))[index]]
         path = _finished(self._paths[index])
-        layout = RowLayout(self.observation_space, self.action_space)
+        layout = RowLayout(self.observation_space, self.action_space, self.sensors)
         with refuse_damage(path, _REMEDY):
             rows = read_rows(path, layout.dtype)
             if path in self._unchecked:
                 check_content(path, layout.dtype)
                 self._unchecked.discard(path)
             return _episode(rows, layout)
+
+    @property
+    def sensors(self) -> tuple[str, ...]:
+        """Names of the sensors whose ages were recorded."""
+        return tuple(self.facts.get("sensors", ()))
 
     @property
     def paths(self) -> list[Path]:
@@ -171,7 +179,7 @@ def load_recording(directory: str | Path) -> Recording:
         fps = as_fraction(facts.pop("fps"))
         if fps <= 0:
             raise ValueError(f"fps is {fps}")
-        layout = RowLayout(observation_space, action_space)
+        layout = RowLayout(observation_space, action_space, facts.get("sensors", ()))
     if not checks:
         sentence = f"{directory} is of format 1, without checksums: damage to the content of its rows is not noticed"
         warnings.warn(sentence, RuntimeWarning, stacklevel=2)
@@ -207,6 +215,7 @@ def _episode(rows: Rows, layout: RowLayout) -> Episode:
         columns=columns,
         phase=int(last["phase"]),
         number=int(last["episode"]),
+        ages={name: np.array(rows["ages"][:, place]) for place, name in enumerate(layout.sensors)},
     )
 
 

@@ -42,6 +42,7 @@ class RecordSpec:
         workers: How many there are.
         default_action: In words.
         dry_run: Whether nothing is sent to the machine.
+        sensors: Names of those whose ages are recorded.
     """
 
     directory: Path
@@ -52,10 +53,11 @@ class RecordSpec:
     workers: int
     default_action: str
     dry_run: bool = False
+    sensors: tuple[str, ...] = ()
 
     def layout(self) -> RowLayout:
         """Return the layout of its rows."""
-        return RowLayout(self.observation_space, self.action_space)
+        return RowLayout(self.observation_space, self.action_space, self.sensors)
 
     def resize(self, block: Block) -> None:
         """Size the ring's memory."""
@@ -79,7 +81,8 @@ class RecordSpec:
         """
         clock = {"clock": "virtual"} if self.simulated else {"clock": "monotonic", "began": _now()}
         facts = {"fps": str(self.fps), "workers": self.workers, "default_action": self.default_action}
-        return EpisodeFiles(self.directory, self.layout(), {**facts, "dry_run": self.dry_run, **clock})
+        timed = {"sensors": list(self.sensors)} if self.sensors else {}
+        return EpisodeFiles(self.directory, self.layout(), {**facts, "dry_run": self.dry_run, **timed, **clock})
 
 
 def _now() -> dict[str, int]:

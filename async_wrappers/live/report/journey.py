@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -140,6 +140,9 @@ class Span:
         effect: Frame on which the action took effect; None if it never did.
         applied: When that frame began.
         lag: Age of the weights behind it when it took effect, in updates of all learners; None without learners.
+        inference: How long the policy computed, which of a policy on another machine is a part of the span; None on the
+            virtual clock.
+        transport: How long the rest of its way from the ticket to the action took; None on the virtual clock.
     """
 
     worker: int
@@ -150,3 +153,5 @@ class Span:
     effect: int | None = None
     applied: int | None = None
     lag: int | None = None
+    inference: int | None = field(default=None, compare=False)
+    transport: int | None = field(default=None, compare=False)

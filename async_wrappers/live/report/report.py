@@ -12,7 +12,7 @@ from html import escape
 from itertools import pairwise
 from operator import itemgetter
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,7 +22,11 @@ from async_wrappers.live.report.ages import Ages, ages_of, draw_ages
 from async_wrappers.live.report.histogram import RELATIVE_ERROR
 from async_wrappers.live.report.journey import MOST_JOURNEYS, RoundTrip, Span, parts_ms
 from async_wrappers.live.report.picture import ages_picture, timing_picture
+from async_wrappers.live.report.sensor_readings import SensorReadings, in_words
 from async_wrappers.live.report.shares import shares_of, told
+
+if TYPE_CHECKING:
+    from async_wrappers.wrappers.measured_latencies import Latencies
 
 
 @dataclass(frozen=True)
@@ -127,6 +131,7 @@ class Measurements:
         recording: Where the phase was recorded, how many frames of it, and how many were dropped; None without one.
         loop_time: Processor time of the environment loop's thread; None on the virtual clock.
         realtime: How the loop was scheduled, as in the report.
+        sensors: What was seen of each sensor, by name; empty where the environment reports no ages.
     """
 
     fps: float
@@ -173,6 +178,7 @@ class Measurements:
     recording: dict[str, Any] | None = None
     loop_time: int | None = None
     realtime: dict[str, Any] | None = None
+    sensors: dict[str, SensorReadings] = field(default_factory=dict)
     _late: int = field(default=0, init=False, repr=False)  # nanoseconds, of the latest frame of the running gap
 
     @property
@@ -301,6 +307,11 @@ class Measurements:
             timeline_s=self._timeline_s(),
             loop_share=None if self.loop_time is None else self.loop_time / wall,
             realtime=self.realtime,
+            sensors={
+                name: {"age_ms": self._statistics(seen.ages, 1e6), "rate": seen.rate, "lost": seen.lost}
+                for name, seen in self.sensors.items()
+            },
+            readings=self.sensors,
         )
 
     def _statistics(self, numbers: list[int], per: float) -> dict[str, float]:
@@ -433,6 +444,10 @@ class TimingReport:
             the virtual clock.
         realtime: The loop's ``priority`` (None: ordinary), ``lock``, ``core``, and ``spin_us`` at the end; None without
             `Realtime`.
+        sensors: By name, of each sensor whose ages the environment reports: ``age_ms``, the age of its reading as each
+            frame begins, ``rate``, readings seen in a second, and ``lost``, the share of steady readings that no frame
+            has shown.
+        readings: By name, what `latencies` makes its sensors of: the newest 100,000 readings.
     """
 
     latency_ms: dict[str, float]
@@ -467,6 +482,8 @@ class TimingReport:
     loop_share: float | None = field(default=None, compare=False)
     realtime: dict[str, Any] | None = field(default=None, compare=False)
     statistics: dict[str, Any] = field(default_factory=dict, repr=False)
+    sensors: dict[str, dict[str, Any]] = field(default_factory=dict)
+    readings: dict[str, SensorReadings] = field(default_factory=dict, repr=False)
 
     @property
     def updates_per_frame(self) -> float:
@@ -501,8 +518,28 @@ class TimingReport:
         Raises:
             ValueError: There was no inference.
         """
-        ordered = sorted(self.spans, key=lambda span: (span.began, span.worker))
-        return Trace([(span.ended - span.began) / 1e9 for span in ordered])
+        return Trace([(span.ended - span.began) / 1e9 for span in self._by_start()])
+
+    def latencies(self) -> Latencies:
+        """Return all that simulations need of this run: decisions, in the order of their starts, transport, sensors.
+
+        `RealtimeDelay` takes it, `SensorDelay`, their vectors, `plan`, and ``latencies().to_json(path)`` writes it.
+
+        Raises:
+            ValueError: There was no inference, or too few readings of a sensor.
+        """
+        from async_wrappers.wrappers.measured_latencies import Latencies  # which needs what is of tensors
+
+        spans = self._by_start()
+        sensors = {name: seen.sensor(self.asked_fps) for name, seen in self.readings.items()}
+        if any(span.transport is None for span in spans):
+            return Latencies(self.latency_trace(), None, sensors)
+        transport = np.array([span.transport for span in spans], np.float64) / 1e9
+        inference = np.array([span.inference for span in spans], np.float64) / 1e9
+        return Latencies(inference + transport, transport, sensors)
+
+    def _by_start(self) -> list[Span]:
+        return sorted(self.spans, key=lambda span: (span.began, span.worker))
 
     @property
     def wins(self) -> int:
@@ -515,10 +552,10 @@ class TimingReport:
         return sum(episode.won is False for episode in self.episodes)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the report as plain data, without spans, pauses, unsent actions, statistics and the last update's
-        scalars.
+        """Return the report as plain data, without spans, pauses, unsent actions, statistics, the last update's
+        scalars, and readings one by one.
         """
-        without = ("spans", "scalars", "pauses", "unsent", "statistics", "asked_fps")
+        without = ("spans", "scalars", "pauses", "unsent", "statistics", "asked_fps", "readings")
         plain = {each.name: getattr(self, each.name) for each in fields(self) if each.name not in without}
         plain["episodes"] = [{"return": episode.score, "frames": episode.frames} for episode in self.episodes]
         last = {"phase_state": plain.pop("phase_state"), "notes": [list(note) for note in plain.pop("notes")]}
@@ -660,6 +697,8 @@ class TimingReport:
         yield "actions", f"{dropped} dropped, {late} late, {self.refused} refused{old}{limited}{ended}"
         yield "latency", f"{_line(self.latency_ms)} ms"
         yield "delay", f"{_line(self.delay_frames)} frames"
+        for name, seen in self.sensors.items():
+            yield "sensor", f"{name}: {in_words(seen)}"
         if self.lag_updates is not None:
             yield "lag", f"{_line(self.lag_updates)} updates"
         if self.off_policy:

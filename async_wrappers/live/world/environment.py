@@ -1,8 +1,8 @@
-"""The environment in a live run: refusals, the state that it keeps from phase to phase, the status of each frame."""
+"""The environment in a live run: refusals, its sensors, what it keeps from phase to phase, the status of each frame."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,6 +50,34 @@ def refuse_oracles(env: gym.Env[Any, Any]) -> None:
                 f"leave {name} and its RealtimeDelay out, or use AppliedActions"
             )
         layer = layer.env
+
+
+def timed_sensors_of(env: gym.Env[Any, Any]) -> dict[str, slice | None]:
+    """Return the sensors whose ages an environment or a machine reports, each with its numbers of a Box.
+
+    Its attribute ``timed_sensors`` says so: names, which are keys of a Dict observation, or a dict from names to slices
+    of a Box.
+
+    Raises:
+        ValueError: It has something else, or sensors that are no part of the observations.
+    """
+    if not env.has_wrapper_attr("timed_sensors"):
+        return {}
+    given, space = env.get_wrapper_attr("timed_sensors"), env.observation_space
+    sensors = dict(given) if isinstance(given, Mapping) else {}
+    if not isinstance(given, Mapping | str) and isinstance(given, Collection):
+        sensors = dict.fromkeys(given)
+    kinds = all(isinstance(name, str) and isinstance(of, slice | None) for name, of in sensors.items())
+    if not sensors or not kinds:
+        raise ValueError(
+            f"timed_sensors must be names of sensors, or a dict from names to slices of a Box, got {given!r}"
+        )
+    for name, of in sensors.items():
+        if isinstance(space, gym.spaces.Dict) and (name not in space.spaces or of is not None):
+            raise ValueError(f"timed_sensors must be keys of {list(space.spaces)}, got {name!r}: {of}")
+        if of is not None and not (isinstance(space, gym.spaces.Box) and range(space.shape[0])[of]):
+            raise ValueError(f"timed_sensors must be slices of the numbers of {space}, got {name!r}: {of}")
+    return sensors
 
 
 def score_of(info: Mapping[str, Any], rewards: float) -> float:

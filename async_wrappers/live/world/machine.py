@@ -17,8 +17,9 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
@@ -34,6 +35,7 @@ from async_wrappers.wrappers.copies import own_copy
 Outcome = tuple[Any, Any, bool, bool, dict[str, Any]]
 
 _METHODS = ("reset", "send", "observe", "close")
+_AHEAD = 0.001  # seconds by which the clock of a sensor may be ahead of the machine's
 
 
 @runtime_checkable
@@ -48,6 +50,12 @@ class Machine(Protocol):
       torques.
     * ``hold_action(observation)``: returns the action that holds it where it was read, for a machine that is driven by
       places; called at each reset. ``"repeat"`` and limits begin there.
+
+    Sensors are late, each by a time of its own. A machine that knows when its readings were taken stamps them: the
+    infos of `reset` and `observe` have ``"sensor_stamps"``, a dict from names to seconds on the clock of
+    `time.monotonic`, or on another one that ``now()`` reads. They become ``info["sensor_ages"]``, in seconds. A live
+    run reports and records the ages of those that ``timed_sensors`` names: keys of a Dict observation, or a dict from
+    names to slices of a Box.
 
     Attributes:
         observation_space: Of what `reset` and `observe` return.
@@ -121,13 +129,15 @@ class _CheckedMachine:
                 f"hold_action of {self.name} must be a function of an observation, got {machine.hold_action!r}: name "
                 "an action that is safe at any time noop_action"
             )
+        self._now: Callable[[], float] = getattr(machine, "now", time.monotonic)
         self._closed = False
 
     def reset(self, seed: int | None, options: dict[str, Any] | None) -> tuple[Any, dict[str, Any]]:
         answer = self._call("reset", seed=seed, options=options)
         if not isinstance(answer, tuple) or len(answer) != 2:
             raise self._failed(f"reset must return (observation, info), got {answer!r:.200}")
-        return self._element("reset", self.observation_space, answer[0], "observation"), answer[1]
+        observation = self._element("reset", self.observation_space, answer[0], "observation")
+        return observation, self._aged("reset", answer[1])
 
     def held(self, observation: Any) -> Any:
         """Return the action that holds it where it was read; None if it does not say."""
@@ -161,7 +171,7 @@ class _CheckedMachine:
             ends = f"terminated={terminated!r:.50}, truncated={truncated!r:.50} and info={info!r:.50}"
             raise self._failed(f"observe must return two of True and False and then a dict, got {ends}") from None
         observation = self._element("observe", self.observation_space, observation, "observation")
-        return observation, reward, bool(terminated), bool(truncated), info
+        return observation, reward, bool(terminated), bool(truncated), self._aged("observe", info)
 
     def close(self) -> None:
         closed, self._closed = self._closed, True
@@ -172,6 +182,23 @@ class _CheckedMachine:
         """Close it, whatever else goes wrong: an error is on its way already."""
         with suppress(Exception):
             self.close()
+
+    def _aged(self, method: str, info: Any) -> Any:
+        """Return an info with the ages of the readings that it has the stamps of."""
+        if not isinstance(info, Mapping) or "sensor_stamps" not in info:
+            return info
+        now, stamps = self._now(), info["sensor_stamps"]
+        try:
+            ages = {name: float(now - stamp) for name, stamp in stamps.items()}
+        except (AttributeError, TypeError, ValueError):
+            raise self._failed(f"{method} must stamp sensors by a dict of seconds, got {stamps!r:.200}") from None
+        for name, age in ages.items():
+            if not -_AHEAD <= age < math.inf:
+                raise self._failed(
+                    f"{method} must stamp {name!r} with the time of its reading, on a clock that is at {now:.3f} s, "
+                    f"got {stamps[name]!r}"
+                )
+        return {**info, "sensor_ages": {name: max(age, 0.0) for name, age in ages.items()}}
 
     def _call(self, method: str, *arguments: Any, **named: Any) -> Any:
         if self._closed:
@@ -254,7 +281,7 @@ class MachineEnv(gym.Env[Any, Any]):
 
     metadata: dict[str, Any] = {}
     reports_sent = is_machine = True
-    _ours: ClassVar[frozenset[str]] = frozenset({"noop_action", "get_action_meanings", "dt"})
+    _ours: ClassVar[frozenset[str]] = frozenset({"noop_action", "get_action_meanings", "dt", "timed_sensors"})
 
     def __init__(
         self,

@@ -134,6 +134,7 @@ class Arm:
     """
 
     observation_space = Simulation.observation_space
+    timed_sensors = {"joints": slice(0, 8), "target": slice(8, 10)}  # numbers of the observation
     fps = FPS
 
     def __init__(self, log: str | Path | None = None, positions: bool = False) -> None:
@@ -150,10 +151,11 @@ class Arm:
         """Go on from where the arm is: only the first reset puts it anywhere."""
         if self.thread is None:
             self.simulation.reset(seed)
+            self.stamp = time.monotonic()
             self.thread = threading.Thread(target=self._live, daemon=True)
             self.thread.start()
         with self.lock:
-            return self.simulation.observe()[0], {}
+            return self.simulation.observe()[0], self._stamped()
 
     def send(self, action: Any) -> None:
         with self.lock:
@@ -166,7 +168,12 @@ class Arm:
             if self.log is not None:
                 row = (time.monotonic(), data.qpos.copy(), data.qvel.copy(), data.mocap_pos[0, :2].copy(), self.sent)
                 self.rows.append(row)
-        return observation, reward, False, False, {}
+            stamped = self._stamped()
+        return observation, reward, False, False, stamped
+
+    def _stamped(self) -> dict[str, Any]:
+        """Return when the sensors were read: here both with the simulation's newest step."""
+        return {"sensor_stamps": dict.fromkeys(self.timed_sensors, self.stamp)}
 
     def close(self) -> None:
         """Bring the arm to rest, and stop its world."""
@@ -189,6 +196,7 @@ class Arm:
         while not self.stops.is_set():
             with self.lock:
                 self.simulation.step()
+                self.stamp = time.monotonic()
             step += 1
             if (rest := begin + step / HZ - time.monotonic()) > 0:
                 time.sleep(rest)

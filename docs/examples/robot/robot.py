@@ -1,8 +1,9 @@
 """An arm that waits for nobody, a slow policy on a server, and the server killed in the middle.
 
 ``python docs/examples/robot/robot.py`` plays 12 seconds of real time and prints the report. It writes ``arm_ages.png``,
-both ages over time, and ``arm.gif``, the arm. ``--policy MODULE:FUNCTION`` plays a policy of your own, which gives
-chunks of positions. docs/live/robots.md walks through both.
+both ages over time, ``arm.gif``, the arm, and ``arm.json``, the latencies that docs/live/circle.md trains under.
+``--policy MODULE:FUNCTION`` plays a policy of your own, which gives chunks of positions. docs/live/robots.md walks
+through both.
 """
 
 from __future__ import annotations
@@ -231,6 +232,9 @@ def main(arguments: list[str] | None = None) -> Any:
         print(report)
         if (sentence := too_slow(report.frames, options.fps)) is not None:
             print(sentence)
+        measured = options.output.resolve() / "arm.json"
+        report.latencies().to_json(measured)
+        print(f"latencies and sensors: {measured}")
         picture, film = (options.output.resolve() / name for name in ("arm_ages.png", "arm.gif"))
         draw_ages(report, log, options.kill_at, picture, options.fps)
         print(f"ages and speeds: {picture}")

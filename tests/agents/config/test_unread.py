@@ -216,7 +216,8 @@ class TestWhatMayBeRead:
             ),
             "create_gym_environment.wrappers": ("RealtimeDelay", "AppliedActions", "CommittedActions", "DecisionDelay"),
             "create_atari_environment.wrappers": tuple(wrapper.__name__ for wrapper in WRAPPERS),
-            "create_atari_vector.wrappers": ("VectorRealtimeDelay",),
+            "create_atari_vector.wrappers": ("VectorSensorDelay", "VectorRealtimeDelay"),
+            "SensorDelay.sensors": ("Sensor", "Latencies"),
             "RealtimeDelay.latency": ("Constant", "Correlated", "Gamma", "LogNormal", "Spikes", "Trace", "Uniform"),
             "RealtimeDelay.default_action": ("RampDown", "Chunk"),
             "RealtimeDelay.schedule": ("ServedStream",),
@@ -245,7 +246,7 @@ class TestWhatMayBeRead:
             [
                 "create_runner.schedule = 'vector'",
                 f"VectorRunner.create_vector_fn = @{name}",
-                f"{name}.wrappers = [@VectorRealtimeDelay]",
+                f"{name}.wrappers = [@VectorSensorDelay, @VectorRealtimeDelay]",
             ]
             for name in vectors
         ]

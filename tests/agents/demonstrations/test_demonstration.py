@@ -16,10 +16,10 @@ from async_wrappers.agents.demonstrations.demonstration import (
     Demonstration,
     EpisodeRecorder,
     Playback,
-    delay_in_words,
     frames_of,
     transitions,
 )
+from async_wrappers.agents.play.play import delay_in_words
 from async_wrappers.latency import LogNormal
 from tests.worlds.drifting_env import DriftingEnv
 from tests.worlds.recording_env import MEANINGS, NOOP, RecordingEnv

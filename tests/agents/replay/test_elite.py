@@ -186,6 +186,8 @@ def test_strategy_3_learns_from_each_unroll_as_often_as_from_any_other() -> None
 class Scaling:
     """An encoder whose one weight the test sets: features are observations times it."""
 
+    is_used = True
+
     def __init__(self) -> None:
         self.weight, self.refreshed, self._present = 1.0, 0, np.zeros((0, 2), np.float32)
 

@@ -5,14 +5,18 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from async_wrappers.__main__ import main
 from async_wrappers.analysis import doctor
 from async_wrappers.analysis.doctor import Examination, Finding, Measured, examine, find, stolen_share, stolen_ticks
+from async_wrappers.analysis.sensing import sense_machine
 from async_wrappers.live.world import realtime as realtime_module
+from tests.worlds.stamping_machine import Stamping
 
 NUMBERS = {"p50": 50.0, "p99": 90.0, "max": 800.0}
 
@@ -117,6 +121,44 @@ def test_it_measures_what_is_permitted(monkeypatch: pytest.MonkeyPatch, capsys: 
     assert [each["setting"] for each in facts["measured"]] == ["as it is", "spin", "SCHED_FIFO", "SCHED_FIFO and spin"]
     assert main(["doctor", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["hz"] == 1000.0
+
+
+class Holding(Stamping):
+    """It is held where it was read, and so is sent that alone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.heard: list[float] = []
+
+    def hold_action(self, observation: Any) -> Any:
+        return np.array([0.5], np.float32)
+
+    def send(self, action: Any) -> None:
+        self.heard.append(float(action[0]))
+
+
+def test_it_measures_the_ages_of_a_machines_sensors_at_rest(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    monkeypatch.setattr(doctor, "_measure", lambda name, written, *rest: Measured(name, written, NUMBERS, 0, 100, 0.25))
+    words = ["doctor", "--hz", "50", "--seconds", "0.3", "--machine", "tests.worlds.stamping_machine:Stamping"]
+    assert main(words) == 0
+    assert "sensor       camera: p50 60.00, p95 80.00 ms old, 25 a second\n" in capsys.readouterr().out
+    assert main([*words, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["sensors"]["joints"]["rate"] == pytest.approx(50)
+    machine = Holding()
+    sense_machine(lambda: machine, 50, 0.1)
+    assert machine.heard == [0.5] * 5
+
+
+@pytest.mark.parametrize(
+    ("lacks", "sentence"),
+    [("timed_sensors", "timed_sensors, whose readings it stamps"), ("noop_action", "noop_action or hold_action")],
+)
+def test_a_machine_without_stamps_or_a_safe_action_is_one_sentence(lacks: str, sentence: str) -> None:
+    machine = Stamping()
+    parts = ("reset", "send", "observe", "close", "observation_space", "action_space", "timed_sensors", "noop_action")
+    one = SimpleNamespace(**{name: getattr(machine, name) for name in parts if name != lacks})
+    with pytest.raises(ValueError, match=f"^make_machine must make a Machine with {sentence}"):
+        sense_machine(lambda: one, 50, 0.1)
 
 
 def test_it_measures_with_the_loop_itself(monkeypatch: pytest.MonkeyPatch) -> None:

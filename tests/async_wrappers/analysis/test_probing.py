@@ -18,6 +18,7 @@ from gymnasium.wrappers import DelayObservation
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from async_wrappers import Sensor, SensorDelay
 from async_wrappers.__main__ import main
 from async_wrappers.analysis.probing import ProbeResult, probe_delay
 from async_wrappers.wrappers.delay import RealtimeDelay
@@ -407,6 +408,19 @@ def test_a_result_reads_as_a_table_and_a_sentence() -> None:
         "an action first shows 2 frames after its own step (32 of 32 trials that differed); "
         "only one action in 4 has an effect (period 4, phase 1)",
     ]
+
+
+def test_the_ages_of_late_sensors_are_measured_beside_the_lag() -> None:
+    def make() -> Any:
+        sensors = {"position": Sensor(0.06, rate=25, phase=0, of=slice(0, 2)), "speed": Sensor(of=slice(2, 4))}
+        return SensorDelay(gym.make("CartPole-v1"), sensors, fps=50)
+
+    found = probe_delay(make, episodes=1, max_frames=30)
+    assert (found.lag, found.sensors["speed"]["rate"]) == (0, pytest.approx(50))
+    assert found.sensors["position"]["age_ms"]["max"] == pytest.approx(80)
+    (line,) = (line for line in str(found).splitlines() if "position" in line)
+    assert line.startswith("sensor        position: p50 ") and line.endswith(", 25 a second")
+    assert probe_delay(Hidden(), episodes=1).sensors == {}
 
 
 def test_a_result_cannot_be_changed() -> None:

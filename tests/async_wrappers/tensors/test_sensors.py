@@ -264,7 +264,7 @@ def test_rows_reset_by_a_mask_after_an_end_begin_with_their_first_frame() -> Non
 
 @pytest.mark.parametrize("of", [[0, 1], "a", 2])
 def test_a_part_that_is_no_slice_is_one_sentence(of: Any) -> None:
-    with pytest.raises(ValueError, match=r"^of must be a slice of a Box's numbers, got"):
+    with pytest.raises(ValueError, match=r"^of must be a slice of a Box's numbers, or a tuple of its two ends, got"):
         Sensor(of=of)
 
 
@@ -278,3 +278,24 @@ def test_a_part_that_is_no_slice_is_one_sentence(of: Any) -> None:
 def test_arguments_that_cannot_be_are_one_sentence(terms: dict[str, Any], sentence: str) -> None:
     with pytest.raises(ValueError, match=f"^{re.escape(sentence)}$"):
         SensorDelay(Counting(0), **{"sensors": {"imu": Sensor(of=slice(2))}, "fps": FPS, **terms})
+
+
+class Mixed(gym.vector.VectorEnv[Any, Any, Any]):
+    """A vector whose camera is on another device than its joints."""
+
+    num_envs = 2
+    metadata = {"autoreset_mode": AutoresetMode.SAME_STEP}
+    single_observation_space = Camera.observation_space
+    observation_space = gym.vector.utils.batch_space(Camera.observation_space, 2)
+    single_action_space = Camera.action_space
+    action_space = gym.vector.utils.batch_space(Camera.action_space, 2)
+
+    def reset(self, *, seed: Any = None, options: Any = None) -> Any:
+        return {"camera": torch.zeros(2, 1, device="meta"), "joints": torch.zeros(2, 1)}, {}
+
+
+def test_readings_on_another_device_are_one_sentence() -> None:
+    env = VectorSensorDelay(Mixed(), {"camera": 0.04, "joints": 0}, FPS)
+    sentence = "the readings of 'joints' must be of the library and on the device of the observations, torch on meta"
+    with pytest.raises(ValueError, match=f"^{sentence}, got torch.Tensor on cpu: move them there$"):
+        env.reset(seed=0)

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 import torch
+from array_api_compat import is_jax_array
 from gymnasium.error import ResetNeeded
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.wrappers import RecordEpisodeStatistics
@@ -85,13 +86,18 @@ def together(env: Any, kind: Kind, steps: int, length: int | None) -> list[list[
     """Return the decisions of each row's episodes, the last of which may be under way."""
     log: list[list[list[Decision]]] = [[[]] for _ in range(env.num_envs)]
     read: list[Any] = [None] * env.num_envs
+    returned: list[Any] = []
     observations, info = env.reset(seed=3)
     deciding = kind.back(info["realtime"]["deciding"])
     for _ in range(steps):
         shown = kind.back(observations)
         actions = kind.to(np.stack([policy(shown[row], row, length) for row in range(env.num_envs)]))
         observations, rewards, terminated, truncated, info = env.step(actions)
+        if not is_jax_array(actions):
+            actions[...] = np.nan  # a caller may use its array again
         assert type(observations) is type(rewards) is type(kind.to(np.zeros(1)))
+        arrays = [observations, rewards, terminated, truncated, *info["realtime"].values()]
+        returned += [(array, kind.back(array).copy()) for array in arrays]
         realtime = {name: kind.back(values) for name, values in info["realtime"].items()}
         ends = kind.back(terminated) | kind.back(truncated)
         for row in np.flatnonzero(realtime["unreported_reward"]).tolist():
@@ -116,6 +122,8 @@ def together(env: Any, kind: Kind, steps: int, length: int | None) -> list[list[
                 log[row].append([])
                 read[row] = None
         deciding = realtime["deciding"]
+    for array, then in returned:
+        np.testing.assert_array_equal(kind.back(array), then)
     return log
 
 

@@ -28,6 +28,8 @@ from async_wrappers import (
     PlainSchedule,
     RampDown,
     RealtimeDelay,
+    Sensor,
+    SensorDelay,
     Spikes,
     TemporalEnsemble,
     Trace,
@@ -77,6 +79,12 @@ def test_a_delay_is_made_again_from_json(arguments: dict[str, Any]) -> None:
     check_made_again(TimeLimit(env, 50))
 
 
+SENSORS = {
+    "camera": Sensor(LogNormal(mean=0.1, cv=0.2), rate=Fraction(40, 3), drop=0.1, of=slice(0, 2)),
+    "gyroscope": Sensor(Trace([0.05, 0.1]), phase=0, of=(2, 3)),
+}
+
+
 @pytest.mark.parametrize(
     "make",
     [
@@ -86,6 +94,7 @@ def test_a_delay_is_made_again_from_json(arguments: dict[str, Any]) -> None:
         lambda: CommittedActions(RealtimeDelay(pendulum(), 2), length=np.int64(2)),  # type: ignore[arg-type]
         lambda: CommittedPrefix(RealtimeDelay(pendulum(), 2, 3, "chunk"), np.int64(2)),  # type: ignore[arg-type]
         lambda: DecisionDelay(RealtimeDelay(pendulum(), 2), longest=np.int64(9)),  # type: ignore[arg-type]
+        lambda: RealtimeDelay(SensorDelay(pendulum(), SENSORS, fps=Fraction(20), shows_age=True), 2),
     ],
 )
 def test_limits_and_wrappers_that_show_actions_are_made_again_from_json(make: Any) -> None:

@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from async_wrappers import MachineEnv
+
 EXAMPLE = Path(__file__).parents[4] / "docs" / "examples" / "ros2_machine.py"
 
 
@@ -45,7 +47,10 @@ class Ros:
             return SimpleNamespace(publish=lambda message: self.sent.append(message.data))
 
         return SimpleNamespace(
-            create_subscription=subscribe, create_publisher=publisher, destroy_node=lambda: self.hears.clear()
+            create_subscription=subscribe,
+            create_publisher=publisher,
+            destroy_node=lambda: self.hears.clear(),
+            get_clock=lambda: SimpleNamespace(now=lambda: SimpleNamespace(nanoseconds=7_520_000_000)),
         )
 
     def say(self, places: list[float]) -> None:
@@ -86,10 +91,12 @@ def test_it_reads_the_newest_state_sends_at_once_and_ends_at_rest(ros: Ros) -> N
     ros.say([2.0] * 6)
     observation, reward, terminated, truncated, info = machine.observe()
     assert observation.tolist() == [2.0] * 6 + [0.5] * 6
-    assert (reward, terminated, truncated, info) == (0.0, False, False, {"stamp": 7.5})
+    assert (reward, terminated, truncated, info) == (0.0, False, False, {"sensor_stamps": {"joints": 7.5}})
+    *_, aged = MachineEnv(machine, waits=False).step(np.zeros(6, np.float32))
+    assert aged["sensor_ages"] == pytest.approx({"joints": 0.02})
     machine.close()
     machine.close()
-    assert ros.sent == [[0.5] * 6, [0.0] * 6]
+    assert ros.sent == [[0.5] * 6, [0.0] * 6, [0.0] * 6]
     assert not machine.thread.is_alive()
 
 

@@ -392,6 +392,7 @@ SCHEMA = {
     "timeline_s": None,
     "loop_share": None,
     "realtime": None,
+    "sensors": dict,
     "recording": None,
     "journey_ms": dict,
     "updates_per_frame": float,
