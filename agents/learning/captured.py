@@ -53,6 +53,7 @@ from async_wrappers.agents.losses.loss import PRESENT, Host
 from async_wrappers.agents.spaces.compute import Compute
 from async_wrappers.agents.spaces.schema import leaves, nest
 
+OFTEN = 16  # decisions of a number of rows, before these have a graph of their own
 _EAGER = 3  # runs before the capture, as PyTorch's notes on CUDA graphs advise
 _MOST = 8  # graphs of one function; each holds memory of its own
 
@@ -238,6 +239,11 @@ class Captured:
         if rng is not None and begun is not None:
             rng.bit_generator.state = begun
         return self._function(arguments, rng, PRESENT)
+
+    def capture(self, run: Callable[[], Any]) -> None:
+        """Make a run so often that its graph is there: for who cannot wait for a capture later."""
+        for _ in range(self._often + _EAGER + 1):
+            run()
 
     def forget(self) -> None:
         """Capture anew, since what the graphs read has been replaced."""
