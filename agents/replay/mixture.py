@@ -34,7 +34,7 @@ from async_wrappers.agents.replay.segments import Segment
 from async_wrappers.agents.replay.sequences import Assembly
 from async_wrappers.agents.replay.unrolls import SourceSpec, StandardReplay, UnrollReplay
 from async_wrappers.agents.spaces.schema import STATE, Arrays, Column, each_array
-from async_wrappers.tensors.arrays import alike, joined_arrays, on_host
+from async_wrappers.array_libraries import alike, joined_arrays, on_host
 
 # How many unrolls can wait
 # =========================

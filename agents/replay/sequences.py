@@ -84,7 +84,7 @@ from async_wrappers.agents.spaces.schema import (
     TransitionSchema,
     batch_of_one,
 )
-from async_wrappers.tensors.arrays import alike, on_host, own_array, stacked
+from async_wrappers.array_libraries import alike, on_host, own_array, stacked
 
 SEQUENCES_OF_A_PIECE = 64  # that go to or come from a file at a time, which bounds the memory that a load needs
 

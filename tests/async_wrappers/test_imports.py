@@ -123,6 +123,7 @@ def test_async_wrappers_imports_no_agents() -> None:
 
 def test_agents_import_only_small_modules_of_async_wrappers_and_these_import_each_other_alone() -> None:
     small = {
+        "array_libraries",
         "checks",
         "extras",
         "files",
