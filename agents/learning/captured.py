@@ -412,6 +412,11 @@ class HostReads(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.operations: Counter[str] = Counter()
         self._looks = True
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Let PyTorch not keep its compiler off this class: for that it would import it, which takes seconds."""
+        return False
+
     def paused(self) -> _Paused:
         """Return a context whose operations are not meant."""
         return _Paused(self)
