@@ -2,6 +2,7 @@
 
 * `RealtimeDelay`: simulate inference latency on any environment, with constants or with a latency model.
 * `VectorRealtimeDelay`: the same, with constants, on a vector environment that steps in lockstep.
+* `delay_simulator`: the same for thousands of robots in tensors, by their simulator's interface.
 * `AppliedActions`, `CommittedActions`: show the policy which actions were applied, and which are on their way.
 * `CommittedPrefix`: shows a policy of chunks which actions are fixed until its next chunk lands.
 * `DecisionDelay`: shows the policy how late its actions land.
@@ -102,6 +103,7 @@ if TYPE_CHECKING:
         Tickets,
         make_stagger,
     )
+    from async_wrappers.simulators.delay_simulator import delay_simulator
     from async_wrappers.tensors.sensor_rows import Sensor
     from async_wrappers.wrappers.action_history import AppliedActions, CommittedActions, DecisionDelay
     from async_wrappers.wrappers.chunk import Chunk, TemporalEnsemble
@@ -194,6 +196,7 @@ __all__ = [
     "create_gym_vector",
     "create_minatar_environment",
     "decompose",
+    "delay_simulator",
     "hosts_or_inference",
     "load_recording",
     "make_stagger",
@@ -243,6 +246,7 @@ _LAZY = {
     "schedule.served_stream": "ServedStream",
     "schedule.simulated": "SimulatedSchedule",
     "schedule.stagger": "ExpectedTime MaxTime NoStagger Sequential Stagger Tickets make_stagger",
+    "simulators.delay_simulator": "delay_simulator",
     "tensors.sensor_rows": "Sensor",
     "wrappers.action_history": "AppliedActions CommittedActions DecisionDelay",
     "wrappers.chunk": "Chunk TemporalEnsemble",
@@ -256,7 +260,18 @@ _LAZY = {
     "wrappers.vector_delay": "VectorRealtimeDelay",
 }
 _WHERE = {name: module for module, names in _LAZY.items() for name in names.split()}
-_PACKAGES = ("analysis", "batched", "envs", "latency", "live", "schedule", "tensors", "testing", "wrappers")
+_PACKAGES = (
+    "analysis",
+    "batched",
+    "envs",
+    "latency",
+    "live",
+    "schedule",
+    "simulators",
+    "tensors",
+    "testing",
+    "wrappers",
+)
 
 # Ids such as "async_wrappers/PokemonBlue-battles-v0"; an environment's module is imported when one is made.
 _GAME_BOY_GAMES = (

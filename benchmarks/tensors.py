@@ -5,6 +5,8 @@
 * ``buffer``: PyTorch on the CPU, one thread, beside mjlab's `DelayBuffer`, which delays observations and actions by as
   much and knows neither decisions, rewards nor ends. mjlab must be installed (``pip install --no-deps mjlab``); two of
   its files are loaded, and nothing that needs a GPU. Hold: <= 1.5 times its time.
+* ``robot``: PyTorch on the CPU, one thread, beside a step of as many of the smallest robot of mjlab (or of brax, if it
+  alone is installed). Hold: <= .2 of its time. The first start compiles the robot's kernels for a minute.
 * ``loop``: NumPy beside 4,096 `RealtimeDelay`. Hold: >= 100 times as fast. Beside them stands the least that any
   delay does with these arrays: observations into a ring, and one of each row out of it. Measured on two cores with
   three times as much other work as they do at once: 72, 78 and 82 times as fast, in three runs of 9 rounds (45 to 96 in
@@ -12,7 +14,7 @@
 * ``gpu``: PyTorch on a CUDA device: the time that a step adds, and that it waits for nothing. Hold: <= 100 us. Left out
   where there is no such device.
 
-    python -m benchmarks.tensors [buffer] [loop] [gpu]
+    python -m benchmarks.tensors [buffer] [robot] [loop] [gpu]
 """
 
 from __future__ import annotations
@@ -91,6 +93,8 @@ def delay_buffer() -> Any:
     assert spec.loader is not None
     sys.modules[spec.name] = module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
+    for name in ("mjlab", "mjlab.utils", spec.name):  # another part may want all of it
+        del sys.modules[name]
     return module.DelayBuffer
 
 
@@ -111,6 +115,49 @@ def buffer(args: Namespace) -> None:
     print_table(f"{ROWS:,} rows of {NUMBERS} numbers and {ACTIONS} actions, PyTorch, steps/s", samples, BUFFER, 1)
     for name in (OWN, DRAWN):
         print_hold(f"time of {name} / {BUFFER}", 1 / median_ratio(samples, name, BUFFER), most=1.5)
+
+
+def smallest_robot() -> tuple[str, Callable[[], Any]]:
+    """Return the name of a robot, and a step of all its copies.
+
+    Raises:
+        SystemExit: No simulator is installed.
+    """
+    if importlib.util.find_spec("mjlab") is not None:
+        import mjlab.tasks  # noqa: F401 - registers them
+        from mjlab.envs import ManagerBasedRlEnv
+        from mjlab.tasks.registry import load_env_cfg
+
+        cfg = load_env_cfg("Mjlab-Cartpole-Balance")
+        cfg.scene.num_envs = ROWS
+        env, actions = ManagerBasedRlEnv(cfg, device="cpu"), torch.zeros(ROWS, 1)
+        env.reset(seed=0)
+        return "mjlab's cart-pole", lambda: env.step(actions)
+    if importlib.util.find_spec("brax") is None:
+        raise SystemExit("the robot's part needs mjlab or brax: pip install --no-deps mjlab, or name another part")
+    import jax
+    from brax import envs
+
+    pendulum = envs.training.wrap(envs.get_environment("inverted_pendulum", backend="generalized"))
+    state = jax.jit(pendulum.reset)(jax.random.split(jax.random.PRNGKey(0), ROWS))
+    step, torques = jax.jit(pendulum.step), jax.numpy.zeros((ROWS, 1))
+    return "brax's inverted pendulum", lambda: step(state, torques).obs.block_until_ready()
+
+
+def robot(args: Namespace) -> None:
+    """Compare with the step of a simulator."""
+    torch.set_num_threads(1)
+    name, step = smallest_robot()
+    step()
+    measures = {
+        name: partial(steps_a_second, step, 2),
+        OWN: partial(steps_a_second, stepped(torch.as_tensor), args.steps),
+        DRAWN: partial(steps_a_second, stepped(torch.as_tensor, drawn=True), args.steps),
+    }
+    samples = interleave(measures, args.rounds)
+    print_table(f"{ROWS:,} rows of {NUMBERS} numbers and {ACTIONS} actions, PyTorch, steps/s", samples, name, 1)
+    for kind in (OWN, DRAWN):
+        print_hold(f"time of {kind} / {name}", 1 / median_ratio(samples, kind, name), most=0.2)
 
 
 def copied_and_gathered() -> Callable[[], Any]:
@@ -195,7 +242,7 @@ def _on_cuda(array: Any) -> torch.Tensor:
 if __name__ == "__main__":
     run_parts(
         __doc__,
-        {"buffer": buffer, "loop": loop, "gpu": gpu},
+        {"buffer": buffer, "robot": robot, "loop": loop, "gpu": gpu},
         rounds=(9, "interleaved repetitions"),
         steps=(60, "in each"),
     )

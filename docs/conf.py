@@ -52,7 +52,7 @@ autosummary_generate = False  # the extension `generated` writes a page for each
 autodoc_default_options = {"members": True, "show-inheritance": True, "member-order": "bysource"}
 autodoc_typehints_format = "short"
 autodoc_preserve_defaults = True
-autodoc_mock_imports = ["h5py", "hypothesis", "minari", "psutil", "pyarrow", "pygame", "pytest", "ray", "wandb"]
+autodoc_mock_imports = ["h5py", "hypothesis", "jax", "minari", "psutil", "pyarrow", "pygame", "pytest", "ray", "wandb"]
 # Names that modules import for types alone, since at run time the import would be a circle or bring PyTorch.
 autodoc_type_aliases = {
     "Run": "async_wrappers.agents.experiment.run.Run",

@@ -445,3 +445,13 @@ def test_the_arm_follows_its_target_better_than_one_that_rests(monkeypatch: pyte
     assert returns["trained"] > returns["at rest"] / 2
     for name in ("arm", "policy"):
         monkeypatch.delitem(sys.modules, name)
+
+
+def test_rsl_rl_trains_robots_that_are_late_by_a_trace(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("rsl_rl")
+    words = f"--num_envs 8 --iterations 1 --frames 60 --seeds 2 --output {tmp_path / 'rewards.csv'}"
+    rows = example("late_robots.py")["main"](words.split())
+    assert [seed for seed, *_ in rows] == [0, 1]
+    assert all(1 < reward < 500 for _, *rewards in rows for reward in rewards)
+    assert len((tmp_path / "rewards.csv").read_text(encoding="utf-8").splitlines()) == 3
+    assert capsys.readouterr().out.splitlines()[-1].startswith("gain ")

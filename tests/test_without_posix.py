@@ -107,7 +107,7 @@ try:
             try:
                 importlib.import_module(module.name)
             except ModuleNotFoundError as error:  # an extra
-                assert error.name in ("ray", "psutil", "hypothesis", "pytest", "ale_py", "cv2"), error
+                assert error.name in ("ray", "psutil", "hypothesis", "pytest", "ale_py", "cv2", "jax"), error
 finally:
     print("done")
 """

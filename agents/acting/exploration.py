@@ -19,6 +19,8 @@ from torch import Tensor, nn
 
 from async_wrappers.agents.acting.decisions import DecisionRandom, Decisions, PolicyOutput, only_decision
 from async_wrappers.agents.hyperparameters import SHARE, factory, number, settings, whole
+from async_wrappers.agents.learning.captured import Captured, copies
+from async_wrappers.agents.losses.loss import Host
 from async_wrappers.agents.needs_and_offers import refuse_unknown_frames
 from async_wrappers.agents.networks.noisy import NoisyLinear
 from async_wrappers.agents.spaces.compute import Compute
@@ -280,6 +282,8 @@ def resample_noise(layers: Sequence[NoisyLinear], rng: np.random.Generator | Non
 # The epsilon-greedy policy of agents whose networks give a value to each action.
 
 
+_OFTEN = 16  # decisions of a number of rows, before these have a graph of their own
+
 Values = Callable[[nn.Module, Any, np.random.Generator], Tensor]
 """From (network, inputs, generator) to Q-values [R, A]."""
 
@@ -328,6 +332,9 @@ class EpsilonGreedyPolicy:
         self._read = read or self.compute.tensor
         self._row_by_row = values_draw or bool(self._noisy_layers)
         self._leaves_values = leaves_values
+        self._captured: Captured | None = None
+        if self.compute.graphs:
+            self._captured = Captured(self._values_of, self.compute, "values to act by", often=_OFTEN)
 
     def act(self, inputs: Any, state: Any, decisions: Sequence[Decision]) -> PolicyOutput:
         """Return the chosen actions [R] for stacks [R, k, *shape], or for a dict of them."""
@@ -402,18 +409,30 @@ class EpsilonGreedyPolicy:
 
     @torch.inference_mode()
     def _q_values(self, inputs: Any, rng: np.random.Generator, noisy: bool) -> Tensor:
+        if self._captured is not None:
+            return copies(self._captured({"inputs": self._read(inputs), "noisy": noisy}, rng))["values"]
+        return self._computed(self._read(inputs), rng, noisy)
+
+    def _values_of(self, given: Mapping[str, Any], rng: Any, host: Host) -> dict[str, Tensor]:
+        """Return values; a function of tensors (`learning.captured`)."""
+        return {"values": self._computed(given["inputs"], rng, given["noisy"])}
+
+    def _computed(self, inputs: Any, rng: np.random.Generator, noisy: bool) -> Tensor:
         if self._noisy_layers:
             resample_noise(self._noisy_layers, rng if noisy else None)
         if not self.compute.bf16:
-            return self._values(self.network, self._read(inputs), rng)
+            return self._values(self.network, inputs, rng)
         with self.compute.autocast():
-            return self._values(self.network, self._read(inputs), rng)
+            return self._values(self.network, inputs, rng)
 
     def load_weights(self, weights: Mapping[str, Tensor], version: int) -> None:
-        """Read these tensors in place from now on; those on another device are copied. `version` is not needed."""
+        """Read these tensors in place from now on; those on another device are copied. `version` is not needed.
+
+        With graphs all are copied, since a graph reads the same places.
+        """
         device = self.compute.torch_device
         here = {name: tensor.to(device) for name, tensor in weights.items()}
-        self.network.requires_grad_(False).load_state_dict(here, assign=True)
+        self.network.requires_grad_(False).load_state_dict(here, assign=not self.compute.graphs)
 
     def weights(self) -> Mapping[str, Tensor]:
         """Return the weights in the layout that inference reads; not a copy."""

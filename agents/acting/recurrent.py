@@ -21,12 +21,16 @@ from async_wrappers.agents.acting.decisions import (
     PolicyOutput,
     WorkerPolicy,
 )
+from async_wrappers.agents.learning.captured import Captured, Function, copies
 from async_wrappers.agents.learning.diverged import cause_of_action
+from async_wrappers.agents.losses.loss import Host
 from async_wrappers.agents.spaces.actions import Actions, NotFinite
 from async_wrappers.agents.spaces.compute import Compute, Reader
 from async_wrappers.agents.spaces.schema import STATE, TORSO_VERSION, VERSION, each_part, first_array
 from async_wrappers.agents.spec import Spec
 from async_wrappers.policy import Decision, Memory
+
+_OFTEN = 16  # decisions of a number of rows, before these have a graph of their own
 
 Choose = Callable[..., tuple[Any, dict[str, Any]]]
 """From what the network gives [R, ...], the decisions, and what `DecisionRandom.for_actions` draws, to
@@ -71,6 +75,14 @@ class RecurrentPolicy:
         self._choose, self._read_stacks = choose, read
         self._read = read if self.fast_age is None else each_part(read)
         self._random = DecisionRandom(seed)
+        self._gives_several = False  # outputs; known once the network was called
+        self._captured: dict[str, Captured] = {}
+        if compute.graphs:
+            parts: dict[str, Function] = {"whole": self._of_whole, "light": self._of_light, "slow": self._of_slow}
+            self._captured = {
+                part: Captured(function, compute, f"a decision ({part} network)", often=_OFTEN)
+                for part, function in parts.items()
+            }
         self._blanks: dict[int, list[Tensor]] = {}  # by the number of rows, where nothing is remembered
 
     def initial_state(self, rows: int) -> Tensor:
@@ -106,6 +118,8 @@ class RecurrentPolicy:
     @torch.inference_mode()
     def encode(self, inputs: Any) -> Tensor:
         """Return the network's features [R, F] of stacks [R, k, *shape], which `release` decides by."""
+        if self._captured:
+            return copies(self._captured["slow"]({"stacks": self._read_stacks(inputs)}))["features"]
         with self.compute.autocast():
             features: Tensor = self.network.encode(self._read_stacks(inputs))
         return features
@@ -157,11 +171,36 @@ class RecurrentPolicy:
     @torch.inference_mode()
     def _forward(self, decide: Callable[..., Any], rows: Any, remembered: Sequence[Tensor]) -> tuple[Any, Tensor]:
         """Call the network, or its half that reads features, on one step of R sequences [1, R, ...]."""
+        if self._captured:
+            given = {"rows": rows, **{str(number): each for number, each in enumerate(remembered)}}
+            found = copies(self._captured["whole" if decide is self.network else "light"](given))
+            core = found.pop("core")
+            return (tuple(found.values()) if self._gives_several else found["0"]), core
         with self.compute.autocast():
             outputs, core = decide(rows, *remembered)
         if isinstance(outputs, tuple):
             return tuple(map(_only_step, outputs)), core
         return outputs[0], core
+
+    # The same as functions of tensors (`learning.captured`).
+
+    def _of_whole(self, given: Mapping[str, Any], rng: Any, host: Host) -> dict[str, Tensor]:
+        return self._decided(self.network, given)
+
+    def _of_light(self, given: Mapping[str, Any], rng: Any, host: Host) -> dict[str, Tensor]:
+        return self._decided(self.network.decide, given)
+
+    def _of_slow(self, given: Mapping[str, Any], rng: Any, host: Host) -> dict[str, Tensor]:
+        with self.compute.autocast():
+            return {"features": self.network.encode(given["stacks"])}
+
+    def _decided(self, decide: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, Tensor]:
+        """Return the outputs by their numbers, and the core's state."""
+        with self.compute.autocast():
+            outputs, core = decide(*given.values())
+        self._gives_several = isinstance(outputs, tuple)
+        each = outputs if self._gives_several else (outputs,)
+        return {**{str(number): _only_step(output) for number, output in enumerate(each)}, "core": core}
 
     def _tensors(self, memory: Memories) -> list[Tensor]:
         """Return the previous action [1, R, ...] and reward [1, R], where an episode begins, and the core's state."""
@@ -180,12 +219,15 @@ class RecurrentPolicy:
         return self._blanks[rows]
 
     def load_weights(self, weights: Mapping[str, Tensor], version: int) -> None:
-        """Read these tensors in place from now on, which have `version` updates; those on another device are copied."""
+        """Read these tensors in place from now on, which have `version` updates; those on another device are copied.
+
+        With graphs all are copied, since a graph reads the same places.
+        """
         if self._version is not None:
             self._known = version
         device = self.compute.torch_device
         here = {name: tensor.to(device) for name, tensor in weights.items()}
-        self.network.requires_grad_(False).load_state_dict(here, assign=True)
+        self.network.requires_grad_(False).load_state_dict(here, assign=not self.compute.graphs)
 
     def note_updates(self, updates: int) -> None:
         """Set the weights' number of updates, where versions count something else."""

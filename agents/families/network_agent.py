@@ -78,6 +78,9 @@ class NetworkAgent(Spec):
         False,
         "Compile the networks with ``torch.compile``; needs a C++ compiler (docs/how_to/faster_learning.md).",
     )
+    graphs: bool = flag(
+        False, "Compute updates and decisions by CUDA graphs, where the device is a GPU (docs/results/gpu.md)."
+    )
     summary_writing_frequency: int = whole(500, "Updates between two reports of the loss.", 1, "update")
     diverged_dir: str | Path | None = again(Learning, "diverged_dir")
     decision_interval: int | None = whole(
@@ -111,7 +114,7 @@ class NetworkAgent(Spec):
                 raise ValueError(need.sentence(f"with agent {self.name!r}", value, {}))
         self.observation_space, self.action_space = observation_space, action_space
         set_all(self, given)
-        self.compute = Compute(self.device, self.channels_last, self.bf16, self.compile)
+        self.compute = Compute(self.device, self.channels_last, self.bf16, self.compile, self.graphs)
         self.settle()
         self.reader = reader_of(observation_space, self.stack_size, self.compute, self.name)
 

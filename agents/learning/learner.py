@@ -13,6 +13,9 @@ the whole network otherwise. A checkpoint holds all weights.
 Finiteness and priorities are read from the loss on the host. On the CPU that is at once. On another device nothing
 waits for it: the loss is checked before the next batch is drawn, and before weights or state are read. Until then a
 loss that is not finite moves weights by the optimiser's momentum alone, since its gradient is replaced by zero.
+
+With `Compute.graphs` two functions of the middle step are captured (`agents.learning.captured`): the gradient of the
+loss, and the step of the optimiser. Between the two stands the average over several learners.
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from time import perf_counter
-from typing import Any, NamedTuple, final
+from typing import Any, NamedTuple, NoReturn, final
 
 import numpy as np
 import numpy.typing as npt
@@ -32,17 +35,22 @@ from torch import Tensor, nn
 
 from async_wrappers.agents.acting.decisions import DecisionRandom
 from async_wrappers.agents.acting.exploration import noisy_layers, resample_noise
+from async_wrappers.agents.learning.captured import Captured, Inputs, NotCapturable, copies
 from async_wrappers.agents.learning.diverged import check_loaded, check_weights, refuse_loss
 from async_wrappers.agents.losses.loss import (
+    Adam,
     Batch,
+    Host,
     Learning,
     Loss,
+    LossOutput,
     Networks,
     Passes,
     batch_tensors,
     clip_gradient_norm,
     mean_loss,
     sum_of_losses,
+    without_spoilt,
 )
 from async_wrappers.agents.losses.support import SupportMonitor
 from async_wrappers.agents.needs_and_offers import refuse
@@ -70,7 +78,8 @@ class _Unfinished(NamedTuple):
 
     batch: SampledBatch
     update: int
-    on_host: Callable[[], npt.NDArray[np.float32]]  # the loss, then the priorities; waits for the device
+    on_host: Callable[[], npt.NDArray[np.float32]]  # the loss, the checks, the priorities; waits for the device
+    refusals: Sequence[Callable[[], None]]  # each raises the error of a check that does not hold
 
 
 @final
@@ -159,13 +168,20 @@ class Learner:
         self._mean_over: Tensor | int = 0
         self._batches = 0
         self._unfinished: _Unfinished | None = None
+        self._late_checks: list[tuple[Tensor, Callable[[], None]]] = []  # of this update
         self._following: Any = None  # the last transition's next observation, where that is known
         self.updates = self.updates_of_all = 0
         self.scalars: Mapping[str, Tensor] = {}
         self.times = PartTimes()
         self.keeps_batch = False
         self.batch: Batch | None = None
+        self._stepped: Mapping[str, Tensor] = {}  # the last gradients
         self._gradient_norm: Tensor | None = None  # of the last gradient, where it is computed to clip it
+        self._gradient: Captured | None = None
+        # Noise that several minibatches share is drawn between their graphs, which would not see it.
+        if self.compute.graphs and not (self._noisy_layers and passes is not None):
+            self._gradient = Captured(self._gradient_of, self.compute, f"the gradient of {kind}")
+        self._optimization = self._new_optimization()
 
     def _forward_of(self, network: nn.Module | None) -> Callable[..., Tensor]:
         """Return a function that calls a network under the learner's precision."""
@@ -250,16 +266,22 @@ class Learner:
     def draw(self) -> SampledBatch:
         """Return the next batch, drawn with the priorities of the last update.
 
+        Without priorities nothing of the last update is needed to draw: a device computes it meanwhile, and with
+        graphs the batch is sent there too, before its loss is waited for.
+
         Raises:
             DivergedError: The last batch's loss is not finite.
         """
-        self.finish_update()
+        if self._unfinished is not None and "weight" in self._unfinished.batch.arrays:
+            self.finish_update()
         begin = perf_counter()
         arrays = self.source.sample()
         first_steps = self.source.transitions(arrays["index"], 1) if self.settings.one_step_loss else None
         self._batches += 1
+        sent = self.compute.sent(self.tensors, arrays) if self.compute.graphs else None
         self.times.seconds["Sample"] += perf_counter() - begin
-        return SampledBatch(self._batches - 1, arrays, first_steps)
+        self.finish_update()
+        return SampledBatch(self._batches - 1, arrays, first_steps, sent)
 
     def learn(self, sampled: SampledBatch) -> Mapping[str, Tensor]:
         """Step the weights; the thread that owns the replay must call `finish_update` afterwards."""
@@ -269,14 +291,18 @@ class Learner:
 
     @property
     def _present_networks(self) -> Networks:
-        return self.networks._replace(updates=self.updates_of_all, average=self.average, learners=self.learners)
+        of_now = self.networks._replace(updates=self.updates_of_all, average=self.average, learners=self.learners)
+        return of_now._replace(check=self._check_later) if self.compute.deferred else of_now
+
+    def _check_later(self, holds: Tensor, refuse: Callable[[], None]) -> None:
+        self._late_checks.append((holds, refuse))
 
     def _averaged(self, gradients: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
         return gradients if self.average is None else self.average(gradients, self._mean_over)
 
     def _learn_in_passes(self, sampled: SampledBatch, passes: Passes) -> Mapping[str, Tensor]:
         """Step the weights once for each minibatch; return the means of their metrics, which may be of rows."""
-        batch = self.tensors(sampled.arrays)
+        batch = self.tensors(sampled.arrays) if sampled.sent is None else sampled.sent
         rng = self._random.draw(0, sampled.number, eval_mode=False)
         resample_noise(self._noisy_layers, rng)
         networks = self._present_networks
@@ -287,15 +313,25 @@ class Learner:
         def minibatches() -> Iterator[Batch]:
             found.update((yield from passes(networks, batch, rng)) or {})
 
-        for minibatch in minibatches():
-            begin = perf_counter()
-            output = self._loss(networks, minibatch, rng)
-            loss = mean_loss(output, minibatch)
-            priority = output.priority if "weight" in batch and priority is None else priority  # the first pass's
-            self._mean_over = output.loss.numel() if output.mean_over is None else output.mean_over
+        def refuse_not_finite(loss: Tensor) -> None:
             if not self.compute.deferred and not math.isfinite(loss.item()):
                 refuse_loss(loss.item(), self.updates, sampled.arrays, self._state, self.diverged_dir)
-            self._step(self._averaged(self._backward(loss, output.metrics, begin)))
+
+        for minibatch in minibatches():
+            begin = perf_counter()
+            if self._gradient is None:
+                output = self._loss(networks, minibatch, rng)
+                loss = mean_loss(output, minibatch)
+                self._mean_over = output.loss.numel() if output.mean_over is None else output.mean_over
+                refuse_not_finite(loss)
+                of_minibatch, gradients = output.priority, self._backward(loss, output.metrics, begin)
+            else:
+                captured = self._captured_gradient(self._gradient, {"batch": minibatch}, rng)
+                refuse_not_finite(captured["loss"])
+                of_minibatch, gradients = captured["priority"], captured["gradients"]
+            if "weight" in batch and priority is None:  # the first pass's
+                priority = of_minibatch if self._gradient is None or of_minibatch is None else of_minibatch.clone()
+            self._step(self._averaged(gradients))
             for name, scalar in self.scalars.items():
                 each.setdefault(name, []).append(scalar.reshape(-1))
         self.scalars = {**{name: torch.cat(numbers).float().mean() for name, numbers in each.items()}, **found}
@@ -320,37 +356,77 @@ class Learner:
 
     def _gradients(self, sampled: SampledBatch) -> Mapping[str, Tensor]:
         begin = perf_counter()
-        batch = self.tensors(sampled.arrays)
+        batch = self.tensors(sampled.arrays) if sampled.sent is None else sampled.sent
         if self.keeps_batch:
             self.batch = batch
         rng = self._random.draw(0, sampled.number, eval_mode=False)
-        if self._noisy_layers:
-            resample_noise(self._noisy_layers, rng)
-        networks = self._present_networks
-        output = self._loss(networks, batch, rng)
-        if sampled.first_steps is not None:
-            output = sum_of_losses(output, self._loss(networks, self.tensors(sampled.first_steps), rng))
+        first_steps = None if sampled.first_steps is None else self.tensors(sampled.first_steps)
+        if self._gradient is not None:
+            found = self._captured_gradient(self._gradient, _given(batch, first_steps), rng)
+            self._send_losses_to_host(found["loss"], found["priority"] if "weight" in batch else None, sampled)
+            gradients: Mapping[str, Tensor] = found["gradients"]
+            return gradients
+        resample_noise(self._noisy_layers, rng)
+        output = self._output(self._present_networks, batch, first_steps, rng)
         loss = mean_loss(output, batch)
-        self._mean_over = len(output.loss) if output.mean_over is None else output.mean_over
+        self._mean_over = output.loss.numel() if output.mean_over is None else output.mean_over
         self._send_losses_to_host(loss.detach(), output.priority if "weight" in batch else None, sampled)
         return self._backward(loss, output.metrics, begin)
 
+    def _output(self, networks: Networks, batch: Batch, first_steps: Batch | None, rng: Any) -> LossOutput:
+        """Return the loss of a batch, with that of its first steps where there are any."""
+        output = self._loss(networks, batch, rng)
+        return output if first_steps is None else sum_of_losses(output, self._loss(networks, first_steps, rng))
+
+    def _captured_gradient(
+        self, gradient: Captured, given: Mapping[str, Any], rng: np.random.Generator
+    ) -> Mapping[str, Any]:
+        """Compute a gradient by its graph: "loss", "priority" and "gradients" lie in it until the next one."""
+        begin = perf_counter()
+        found: Mapping[str, Any] = gradient(given, rng)
+        self._mean_over = found["mean_over"]
+        self.scalars = copies(found["scalars"])
+        self.times.add("Backward", begin)
+        return found
+
+    def _gradient_of(self, given: Mapping[str, Any], rng: Any, host: Host) -> Mapping[str, Any]:
+        """Return a loss with its gradient; a function of tensors (`captured.Captured`)."""
+        batch = given["batch"]
+        networks = self._present_networks._replace(host=host)
+        if isinstance(rng, Inputs):
+            average = None if self.average is None else _refuse_to_average
+            networks = networks._replace(updates=host.now(lambda: self.updates_of_all), average=average)
+        if self._passes is None:
+            resample_noise(self._noisy_layers, rng)
+        output = self._output(networks, batch, given.get("first_steps"), rng)
+        loss = mean_loss(output, batch)
+        scalars, gradients = self._descent(loss, output.metrics)
+        return {
+            "loss": loss.detach(),
+            "priority": None if output.priority is None else output.priority.detach(),
+            "mean_over": output.loss.numel() if output.mean_over is None else output.mean_over,
+            "scalars": scalars,
+            "gradients": gradients,
+        }
+
     def _backward(self, loss: Tensor, metrics: Mapping[str, Tensor], begin: float) -> Mapping[str, Tensor]:
         """Return a loss's gradient, which began to be computed at a time, and set the scalars."""
+        now = self.times.add("Loss", begin)
+        self.scalars, gradients = self._descent(loss, metrics)
+        self.times.add("Backward", now)
+        return gradients
+
+    def _descent(
+        self, loss: Tensor, metrics: Mapping[str, Tensor]
+    ) -> tuple[Mapping[str, Tensor], Mapping[str, Tensor]]:
+        """Return a loss's scalars, and its gradient by the parameter's name."""
         for parameter in self._parameters.values():
             parameter.grad = None
-        times, now = self.times.seconds, perf_counter()
-        times["Loss"] += now - begin
         loss.backward()  # type: ignore[no-untyped-call]
-        self.scalars = {"Loss": loss.detach(), **{name: value.detach() for name, value in metrics.items()}}
         each = self._parameters.items()
         gradients = {name: gradient for name, parameter in each if (gradient := parameter.grad) is not None}
-        if self.compute.deferred:
-            spoilt = ~loss.isfinite()
-            for gradient in gradients.values():
-                gradient.masked_fill_(spoilt, 0.0)
-        times["Backward"] += perf_counter() - now
-        return gradients
+        scalars = {"Loss": loss.detach(), **{name: value.detach() for name, value in metrics.items()}}
+        return scalars, without_spoilt(gradients, loss.detach()) if self.compute.deferred else gradients
 
     def apply(self, gradients: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
         """Step the weights by gradients, which may come from another learner; return the last batch's scalars."""
@@ -359,17 +435,37 @@ class Learner:
         return self.scalars
 
     def _step(self, gradients: Mapping[str, Tensor]) -> None:
-        begin = perf_counter()
-        for name, parameter in self._parameters.items():
-            parameter.grad = gradients.get(name)
-        if (norm := self.settings.max_gradient_norm) is not None:
-            self._gradient_norm = clip_gradient_norm(self._parameters.values(), norm)
+        begin, self._stepped = perf_counter(), gradients
         if self.settings.learning_rate_decay is not None:
             scale = self.settings.learning_rate_scale(self.updates)
             for group, rate in zip(self._optimizer.param_groups, self._learning_rates, strict=True):
                 group["lr"] = rate * scale
-        self._optimizer.step()
+        if self._optimization is None:
+            self._optimized({"gradients": gradients}, None, None)
+        else:
+            # Our Adam asks for its rates; of another optimiser each rate is a step of its own.
+            rates = () if isinstance(self._optimizer, Adam) else tuple(g["lr"] for g in self._optimizer.param_groups)
+            found = self._optimization({"gradients": gradients, "rates": rates})
+            self._gradient_norm = found["norm"]
         self.times.seconds["Optimizer"] += perf_counter() - begin
+
+    def _optimized(self, given: Mapping[str, Any], rng: None, host: Host | None) -> Mapping[str, Tensor | None]:
+        """Step the weights by gradients, and return their norm if they are clipped; a function of tensors."""
+        for name, parameter in self._parameters.items():
+            parameter.grad = given["gradients"].get(name)
+        if (most := self.settings.max_gradient_norm) is not None:
+            self._gradient_norm = clip_gradient_norm(self._parameters.values(), most)
+        if host is not None and isinstance(self._optimizer, Adam):
+            self._optimizer.step(host)
+        else:
+            self._optimizer.step()
+        return {"norm": self._gradient_norm}
+
+    def _new_optimization(self) -> Captured | None:
+        """Return the captured step of the present optimiser; None where nothing is captured."""
+        if not self.compute.graphs:
+            return None
+        return Captured(self._optimized, self.compute, f"the optimiser's step of {self.kind}", adopts=True)
 
     def _count_update(self) -> None:
         self.updates += 1
@@ -385,7 +481,7 @@ class Learner:
         found = {"LearningRate": float(self._optimizer.param_groups[0]["lr"])}
         norm = self._gradient_norm
         if norm is None:
-            each = [parameter.grad for parameter in self._parameters.values() if parameter.grad is not None]
+            each = self._stepped.values()
             norm = torch.stack([gradient.norm() for gradient in each]).norm() if each else None
         if norm is not None:
             found["GradientNorm"] = float(norm)
@@ -396,9 +492,12 @@ class Learner:
 
     def _send_losses_to_host(self, loss: Tensor, priority: Tensor | None, sampled: SampledBatch) -> None:
         """Begin one transfer of the loss and the priorities; check the loss at once if `Compute.deferred` is False."""
-        numbers = [loss.float().view(1)] if priority is None else [loss.float().view(1), priority.detach().float()]
+        late, self._late_checks = self._late_checks, []
+        numbers = [each.float().view(1) for each in (loss, *(holds for holds, _ in late))]
+        if priority is not None:
+            numbers.append(priority.detach().float())
         on_host = self.compute.fetch(torch.cat(numbers) if len(numbers) > 1 else numbers[0])
-        unfinished = _Unfinished(sampled, self.updates, on_host)
+        unfinished = _Unfinished(sampled, self.updates, on_host, [refuse for _, refuse in late])
         if not self.compute.deferred:
             self._check(unfinished)
         self._unfinished = unfinished
@@ -416,13 +515,17 @@ class Learner:
             self._check(unfinished)
         if "weight" in unfinished.batch.arrays:
             begin = perf_counter()
-            priority = unfinished.on_host()[1:].astype(np.float64) + self.settings.priority_epsilon
+            priorities = unfinished.on_host()[1 + len(unfinished.refusals) :]
+            priority = priorities.astype(np.float64) + self.settings.priority_epsilon
             self.source.set_priorities(unfinished.batch.arrays["index"], priority)
             self.times.seconds["Priorities"] += perf_counter() - begin
 
     def _check(self, unfinished: _Unfinished) -> None:
-        """Refuse a loss that is not finite."""
-        loss = unfinished.on_host().item(0)
+        """Refuse a loss that is not finite, and what else does not hold."""
+        loss, *checks = unfinished.on_host()[: 1 + len(unfinished.refusals)].tolist()
+        for holds, refuse_update in zip(checks, unfinished.refusals, strict=True):
+            if not holds:
+                refuse_update()
         if not math.isfinite(loss):
             refuse_loss(loss, unfinished.update, unfinished.batch.arrays, self._state, self.diverged_dir)
 
@@ -476,6 +579,7 @@ class Learner:
         """
         self.finish_update()
         self._optimizer = self.settings.optimizer(self.network.parameters())
+        self._optimization = self._new_optimization()
 
     # Weights and state.
 
@@ -519,7 +623,10 @@ class Learner:
     def load_optimizer(self, state: Mapping[str, Any]) -> None:
         """Load the optimiser's moments from what `state_dict` returned; its settings stay."""
         settings = [{**group} for group in self._optimizer.param_groups]
+        before = {parameter: {**moments} for parameter, moments in self._optimizer.state.items()}
         self._optimizer.load_state_dict(state["optimizer"])
+        if self._optimization is not None and not _load_in_place(before, self._optimizer.state):
+            self._optimization.forget()
         for group, setting in zip(self._optimizer.param_groups, settings, strict=True):
             group.update(setting, params=group["params"])
 
@@ -635,6 +742,26 @@ class Learner:
 
     def close(self) -> None:
         """Do nothing: there is nothing to release."""
+
+
+def _given(batch: Batch, first_steps: Batch | None) -> dict[str, Batch]:
+    return {"batch": batch} if first_steps is None else {"batch": batch, "first_steps": first_steps}
+
+
+def _refuse_to_average(tensors: Mapping[str, Tensor], count: Tensor | int) -> NoReturn:
+    raise NotCapturable("the loss asks the other learners, between which no graph can wait")
+
+
+@torch.no_grad()
+def _load_in_place(before: Mapping[Tensor, Mapping[str, Any]], state: Mapping[Tensor, dict[str, Any]]) -> bool:
+    """Put the numbers of an optimiser's loaded state where the old ones lie; return whether all have a place there."""
+    for parameter, moments in before.items():
+        loaded = state.get(parameter, {})
+        for name, kept in moments.items():
+            if not isinstance(kept, Tensor) or not isinstance(new := loaded.get(name), Tensor):
+                return False
+            loaded[name] = kept.copy_(new)
+    return True
 
 
 def _as_they_are(action: Any) -> Any:

@@ -19,6 +19,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -87,7 +88,7 @@ def vtrace(
     deltas = rhos * (rewards + discounts * values[1:] - values[:-1])
     errors = torch.zeros_like(values)  # v_s - V(x_s)
     for s in reversed(range(len(rewards))):
-        errors[s] = deltas[s] + carries[s] * errors[s + 1]
+        torch.addcmul(deltas[s], carries[s], errors[s + 1], out=errors[s])
     targets = values + errors
     pg_rhos = mask * ratios.clamp(max=clip_rho if clip_pg_rho is None else clip_pg_rho)
     advantages = pg_rhos * (rewards + discounts * targets[1:] - values[:-1])
@@ -146,16 +147,27 @@ def effective_sample_size(log_rhos: Tensor, mask: Tensor) -> Tensor:
     return ratios.sum() ** 2 / (mask.sum() * (ratios**2).sum()).clamp(min=torch.finfo(ratios.dtype).tiny)
 
 
-def masked_mean(losses: Tensor, mask: Tensor, count: Tensor | None = None) -> Tensor:
+def masked_mean(losses: Tensor, mask: Tensor, scale: Tensor | None = None) -> Tensor:
     """Return B numbers `[B]` whose mean is the mean of losses `[T, B]` where the mask is 1; 0 where it is nowhere.
 
     Args:
         losses: As said.
         mask: As said, `[T, B]`.
+        scale: What `scale_of_mean` returns; None for that of the mask. Where several means are of one mask it is
+            computed once.
+    """
+    return (losses * mask).sum(dim=0) * (scale_of_mean(mask) if scale is None else scale)
+
+
+def scale_of_mean(mask: Tensor, count: Tensor | None = None) -> Tensor:
+    """Return the factor that makes a sum over the time of a mask `[T, B]` a part of a mean: B / count.
+
+    Args:
+        mask: As said.
         count: What the sum of the losses is divided by; None for the sum of the mask.
     """
     divisor = mask.sum().clamp(min=1.0) if count is None else torch.where(count > 0, count, 1.0)
-    return (losses * mask).sum(dim=0) * (mask.shape[1] / divisor)
+    return mask.shape[1] / divisor
 
 
 # Returns and losses of proximal policy optimisation (Schulman et al. 2017, arXiv 1707.06347), as pure functions.
@@ -234,7 +246,7 @@ def normalized(
         sizes: Sequences of each minibatch, in their order; their sum is n.
         total: Sums tensors over several learners, each of which has a part of every minibatch; None for one.
     """
-    number = torch.arange(len(sizes), device=mask.device).repeat_interleave(torch.tensor(sizes, device=mask.device))
+    number = torch.from_numpy(np.arange(len(sizes)).repeat(sizes)).to(mask.device)  # of each sequence's minibatch
 
     def summed(rows: Tensor) -> Tensor:
         here = rows.new_zeros(len(sizes)).index_add_(0, number, rows.sum(dim=0))

@@ -6,8 +6,9 @@ import math
 import numbers
 from collections.abc import Callable, Generator, Iterable, Mapping
 from functools import partial
+from itertools import accumulate
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Protocol
 
 import gin
 import numpy as np
@@ -68,9 +69,14 @@ class Adam(torch.optim.Adam):
         super().__init__(parameters, fused=True, **arguments)
 
     @torch.no_grad()
-    def step(self) -> None:  # type: ignore[override]  # PyTorch's may compute the loss too
-        """Step the parameters that have a gradient."""
-        for group in self.param_groups:
+    def step(self, host: Host | None = None) -> None:  # type: ignore[override]  # PyTorch's may compute the loss too
+        """Step the parameters that have a gradient.
+
+        Args:
+            host: Gives the learning rates, where a graph replays the step; None for the present ones.
+        """
+        self._begin_moments()
+        for place, group in enumerate(self.param_groups):
             stepped: list[Tensor] = []
             gradients: list[Tensor] = []
             averages: list[Tensor] = []
@@ -79,12 +85,6 @@ class Adam(torch.optim.Adam):
             for parameter in group["params"]:
                 if parameter.grad is None:
                     continue
-                if parameter not in self.state:
-                    self.state[parameter] = {
-                        "step": torch.zeros((), dtype=torch.float32, device=parameter.device),
-                        "exp_avg": torch.zeros_like(parameter),
-                        "exp_avg_sq": torch.zeros_like(parameter),
-                    }
                 moments = self.state[parameter]
                 stepped.append(parameter)
                 gradients.append(parameter.grad)
@@ -93,6 +93,11 @@ class Adam(torch.optim.Adam):
                 steps.append(moments["step"])
             if not stepped:
                 continue
+            rate: Any = group["lr"]
+            if host is not None:
+                rate = host.now(partial(self._rate, place))
+            if stepped[0].is_cuda:  # where a rate that is a tensor is one of float32, so that all have this precision
+                rate = rate.float() if isinstance(rate, Tensor) else float(np.float32(rate))
             torch._foreach_add_(steps, 1)
             torch._fused_adam_(
                 stepped,
@@ -101,7 +106,7 @@ class Adam(torch.optim.Adam):
                 squares,
                 [],
                 steps,
-                lr=group["lr"],
+                lr=rate,
                 beta1=group["betas"][0],
                 beta2=group["betas"][1],
                 weight_decay=group["weight_decay"],
@@ -111,6 +116,21 @@ class Adam(torch.optim.Adam):
             )
 
     step.hooked = True  # type: ignore[attr-defined]  # so PyTorch does not wrap it
+
+    def _rate(self, place: int) -> float:
+        rate: float = self.param_groups[place]["lr"]
+        return rate
+
+    def _begin_moments(self) -> None:
+        """Begin the moments of parameters that have their first gradient: zeros, all of them in a few operations."""
+        each = (parameter for group in self.param_groups for parameter in group["params"])
+        new = [parameter for parameter in each if parameter.grad is not None and parameter not in self.state]
+        if not new:
+            return
+        averages, squares = torch._foreach_sub(new, new), torch._foreach_sub(new, new)  # in the weights' layout
+        steps = new[0].new_zeros(len(new), dtype=torch.float32).unbind()
+        for parameter, *moments in zip(new, steps, averages, squares, strict=True):
+            self.state[parameter] = dict(zip(("step", "exp_avg", "exp_avg_sq"), moments, strict=True))
 
 
 @torch.no_grad()
@@ -125,6 +145,31 @@ def clip_gradient_norm(parameters: Iterable[nn.Parameter], most: float) -> Tenso
     norm: Tensor = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
     torch._foreach_mul_(gradients, (most / (norm + 1e-6)).clamp_(max=1.0))
     return norm
+
+
+@torch.no_grad()
+def without_spoilt(gradients: Mapping[str, Tensor], loss: Tensor) -> Mapping[str, Tensor]:
+    """Return gradients as they are, or zeros if their loss is not finite; the host does not wait for the loss.
+
+    Args:
+        gradients: By the parameter's name, without gaps in memory.
+        loss: A scalar.
+    """
+    spoilt = (loss - loss) != 0  # infinities and NaN alone differ from themselves
+    each = list(gradients.values())
+    if len({gradient.dtype for gradient in each}) != 1 or sum(map(Tensor.numel, each)) > _JOINED:
+        for gradient in each:
+            gradient.masked_fill_(spoilt, 0.0)
+        return gradients
+    joined = torch.cat([gradient.as_strided((gradient.numel(),), (1,)) for gradient in each]).masked_fill_(spoilt, 0.0)
+    begins = accumulate(map(Tensor.numel, each), initial=0)
+    return {
+        name: joined.as_strided(gradient.shape, gradient.stride(), begin)
+        for (name, gradient), begin in zip(gradients.items(), begins, strict=False)
+    }
+
+
+_JOINED = 1 << 24  # numbers; a copy of more takes longer than the launches that it saves, and gigabytes
 
 
 @gin.configurable(module="agents")
@@ -172,9 +217,10 @@ def create_optimizer(
         made = Adam if alike else partial(torch.optim.Adam, fused=True)
         return made(listed, lr=learning_rate, betas=(beta1, beta2), eps=eps)
     if name == "rmsprop":
-        return torch.optim.RMSprop(
-            parameters, lr=learning_rate, alpha=decay, eps=eps, momentum=momentum, centered=centered
-        )
+        listed = list(parameters)
+        on_gpu = all(parameter.is_cuda for parameter in listed)  # where its steps are counted on the device, for graphs
+        arguments: dict[str, Any] = {"eps": eps, "momentum": momentum, "centered": centered, "capturable": on_gpu}
+        return torch.optim.RMSprop(listed, lr=learning_rate, alpha=decay, **arguments)
     return torch.optim.SGD(parameters, lr=learning_rate, momentum=momentum)
 
 
@@ -222,6 +268,34 @@ def polynomial_decay(updates: int, over: int, power: float = 1.0, end: float = 0
 Batch = Mapping[str, Any]  # tensors; "observation" and "next_observation" may be dicts of them
 
 
+class Host(Protocol):
+    """Numbers and choices of the host that change between two runs of a function."""
+
+    def now(self, number: Callable[[], float]) -> Any:
+        """Return a number as it is; or, where a graph replays the function, as a scalar tensor that is filled anew."""
+
+    def whether(self, choice: Callable[[], bool]) -> bool:
+        """Return the outcome of a choice; each has a graph of its own."""
+
+
+class _Present:
+    """The host of a function that is called."""
+
+    def now(self, number: Callable[[], float]) -> Any:
+        return number()
+
+    def whether(self, choice: Callable[[], bool]) -> bool:
+        return choice()
+
+
+PRESENT: Host = _Present()
+
+
+def _check_now(holds: Tensor, refuse: Callable[[], None]) -> None:
+    if not bool(holds):
+        refuse()
+
+
 class Networks(NamedTuple):
     """The networks that a loss may call, under the learner's precision.
 
@@ -233,14 +307,20 @@ class Networks(NamedTuple):
         average: Averages tensors by name over several synchronous learners, in place, each weighted by a number of
             items; None for one learner.
         learners: How many these are.
+        host: Gives numbers of the host that change between updates, and its choices: a loss that a graph replays must
+            take them from here (`learning.captured`).
+        check: Calls a function, which raises an error, if a scalar is 0: at once, or on a GPU when the host reads the
+            update's loss.
     """
 
     online: Callable[..., Tensor]
     target: Callable[..., Tensor]
     module: nn.Module | None = None
-    updates: int = 0
+    updates: int | Tensor = 0
     average: Callable[[Mapping[str, Tensor], Tensor | int], Mapping[str, Tensor]] | None = None
     learners: int = 1
+    host: Host = PRESENT
+    check: Callable[[Tensor, Callable[[], None]], None] = _check_now
 
     @property
     def total(self) -> Callable[[Tensor], Tensor] | None:
@@ -277,6 +357,13 @@ def mean_loss(output: LossOutput, batch: Batch) -> Tensor:
     if output.priority is None:
         raise ValueError("the loss must return priorities, as the replay draws by them, got None: give priority=[B]")
     return importance_weighted(output.loss, batch["weight"])
+
+
+def means(metrics: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the means of metrics, scalars or numbers `[B]`, by name; those of one shape are averaged at once."""
+    rows = {name: each for name, each in metrics.items() if each.ndim}
+    averaged = dict(zip(rows, torch.stack(list(rows.values())).mean(dim=1).unbind(), strict=True)) if rows else {}
+    return {name: averaged.get(name, each) for name, each in metrics.items()}
 
 
 def sum_of_losses(one: LossOutput, other: LossOutput) -> LossOutput:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+
+from async_wrappers.agents.spaces.compute import drawn
 
 _LARGE_BATCH = 16
 
@@ -45,9 +49,10 @@ class NoisyLinear(nn.Module):
         self._noise = None if rng is None else (self._draw(rng, self.in_features), self._draw(rng, self.out_features))
 
     def _draw(self, rng: np.random.Generator, size: int) -> Tensor:
-        normal = rng.standard_normal(size, np.float32)
-        factor = np.copysign(np.sqrt(np.abs(normal)), normal)
-        return torch.from_numpy(factor).to(self.weight.device, non_blocking=True)
+        return drawn(rng, partial(_noise, size=size), self._to_device)
+
+    def _to_device(self, array: npt.NDArray[np.float32]) -> Tensor:
+        return torch.from_numpy(array).to(self.weight.device, non_blocking=True)
 
     def forward(self, features: Tensor) -> Tensor:
         """Map `[B, p]` to `[B, q]`."""
@@ -61,6 +66,11 @@ class NoisyLinear(nn.Module):
         # A copy takes less time than a second product of matrices, and saves two more in the backward pass.
         weight = (self.weight_sigma * f_in).mul_(f_out.unsqueeze(1)).add_(self.weight)
         return functional.linear(features, weight, torch.addcmul(self.bias, self.bias_sigma, f_out))
+
+
+def _noise(rng: np.random.Generator, size: int) -> npt.NDArray[np.float32]:
+    normal = rng.standard_normal(size, np.float32)
+    return np.copysign(np.sqrt(np.abs(normal)), normal)
 
 
 def make_noisy(network: nn.Module, sigma0: float) -> nn.Module:

@@ -77,6 +77,8 @@ class ObservationNormalizer(nn.Module):
             [RunningMoments(shape) if is_vector(shape) else nn.Identity() for _, shape in entries]
         )
         self._paths = [path for path, _ in entries]
+        self._begun: bool | None = not self._running
+        self.register_load_state_dict_post_hook(_forget_whether_begun)  # type: ignore[no-untyped-call]
 
     def forward(self, observation: Any) -> Any:
         """Normalise observations `[N, *observation_shape]`, a tensor or a dict of such."""
@@ -90,14 +92,26 @@ class ObservationNormalizer(nn.Module):
                 moments.update(rows, average)
 
         each_array(add, observation, self._by_key())
+        self._begun = True
 
     @property
     def begun(self) -> bool:
-        """Whether there are statistics of all that is normalised."""
-        return all(bool(each.count > 0) for each in self.moments if isinstance(each, RunningMoments))
+        """Whether there are statistics of all that is normalised; the device is asked after a load alone."""
+        if self._begun is None:
+            self._begun = all(bool(each.count > 0) for each in self._running)
+        return self._begun
+
+    @property
+    def _running(self) -> list[RunningMoments]:
+        return [each for each in self.moments if isinstance(each, RunningMoments)]
 
     def _by_key(self) -> Any:
         return nest(self._paths, list(self.moments))
+
+
+def _forget_whether_begun(normalizer: nn.Module, keys: Any) -> None:
+    assert isinstance(normalizer, ObservationNormalizer)
+    normalizer._begun = None
 
 
 def _normalized(rows: Tensor, moments: nn.Module) -> Tensor:

@@ -261,8 +261,10 @@ class SampledBatch(NamedTuple):
         number: How many were drawn before it.
         arrays: What `Replay.sample` returned.
         first_steps: The first steps of the same transitions, where their loss is added.
+        sent: The tensors of the arrays, where they were sent to the device as soon as they were drawn.
     """
 
     number: int
     arrays: Mapping[str, npt.NDArray[Any]]
     first_steps: Mapping[str, npt.NDArray[Any]] | None
+    sent: Mapping[str, Any] | None = None

@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from async_wrappers.agents.spaces.schema import (
     blank_observation,
     each_array,
+    leaves,
     refuse_empty,
     remedy,
     space_without_tuples,
@@ -40,6 +41,8 @@ class Compute:
             becomes True where the device computes in bfloat16 itself (`computes_bf16`), else False.
         compile: Compile networks with ``torch.compile`` when they are first called, for each shape of batch: on a CPU
             it needs a C++ compiler. Results are the same within rounding.
+        graphs: Compute updates and decisions by CUDA graphs (`agents.learning.captured`). On a CPU the same functions
+            are called on the same buffers, with the same results, which takes longer and is for tests.
         wait: Whether an update waits for its own loss, to check it. None: not on CUDA, where waiting would leave the
             device idle; the loss is then checked before the next batch is drawn (`agents.learning.learner.Learner`).
         automatic: Whether bf16 was ``"auto"``: a resumed run then keeps its checkpoint's value.
@@ -49,6 +52,7 @@ class Compute:
     channels_last: bool = False
     bf16: bool | str = False
     compile: bool = False
+    graphs: bool = False
     wait: bool | None = None
     automatic: bool = False
 
@@ -112,6 +116,30 @@ class Compute:
             return _channels_last(tensor)
         return tensor
 
+    def sent(self, read: Callable[[Any], Any], arrays: Any) -> Any:
+        """Return ``read(arrays)``, tensors that are copied to a GPU while it computes what it was given before.
+
+        The copies are made on a stream of their own. The pinned memory and the tensors that they take are used again
+        once the device is done with them: two sets take turns where the host is a batch ahead. What holds tensors of
+        the device, whose computation may not have ended, is read in its turn.
+
+        Args:
+            read: Makes tensors, or dicts of them, by `tensor`.
+            arrays: What it reads.
+        """
+        if self.torch_device.type != "cuda" or any(isinstance(each, Tensor) for _, each in leaves(arrays)):
+            return read(arrays)
+        now = torch.cuda.current_stream(self.torch_device)
+        with torch.cuda.stream(self._copies):
+            tensors = read(arrays)
+        now.wait_stream(self._copies)
+        each_array(lambda each: each.record_stream(now) if isinstance(each, Tensor) else None, tensors)
+        return tensors
+
+    @cached_property
+    def _copies(self) -> Any:
+        return torch.cuda.Stream(self.torch_device)  # type: ignore[no-untyped-call]
+
     def tensors(self, *arrays: npt.NDArray[Any]) -> list[Tensor]:
         """Return each of several batches as `tensor` does."""
         return list(map(self.tensor, arrays))
@@ -134,7 +162,10 @@ class Compute:
 
     def autocast(self) -> AbstractContextManager[Any]:
         """Return the context in which forward passes run."""
-        return torch.autocast(self.torch_device.type, dtype=torch.bfloat16) if self.bf16 else nullcontext()
+        if not self.bf16:
+            return nullcontext()
+        # A graph must not read weights that were cast before it.
+        return torch.autocast(self.torch_device.type, dtype=torch.bfloat16, cache_enabled=not self.graphs)
 
     def keep_precision(self, state: Mapping[str, Any]) -> None:
         """Load from a learner's state the value that ``bf16="auto"`` had when its run began."""
@@ -152,6 +183,21 @@ class Compute:
         if bool(self.bf16) == own:
             return f"{name}, for {device} {does} in bfloat16 itself"
         return f"{name}, as when the run began, though {device} {does} in bfloat16 itself"
+
+
+def drawn(
+    rng: Any, draw: Callable[[np.random.Generator], npt.NDArray[Any]], tensor: Callable[[npt.NDArray[Any]], Tensor]
+) -> Tensor:
+    """Return what is drawn from a generator as a tensor: the way for functions that graphs may replay.
+
+    Args:
+        rng: A generator, or what stands in its place while a function is captured (`agents.learning.captured`): the
+            draw is then an input of the function, and repeated before each replay.
+        draw: From a generator to an array.
+        tensor: Makes a tensor of it, such as `Compute.tensor`.
+    """
+    as_input = getattr(rng, "as_input", None)
+    return tensor(draw(rng)) if as_input is None else as_input(draw)
 
 
 def computes_bf16(device: torch.device) -> bool:

@@ -52,14 +52,15 @@ def with_teacher(
     """
 
     def both(networks: Networks, batch: Batch, rng: np.random.Generator) -> LossOutput:
-        amount = weight()
-        if not amount:
+        host = networks.host
+        if not host.whether(lambda: bool(weight())):
             return loss(networks, batch, rng)
+        amount, own = host.now(weight), host.now(own_weight)
         shared = networks._replace(online=_Once(networks.online))
         learnt, taught = loss(shared, batch, rng), term(shared, batch, rng)
         metrics = {"StudentLoss": learnt.loss.mean(), "TeacherLoss": taught.loss.mean()}
         return LossOutput(
-            own_weight() * learnt.loss + amount * taught.loss,
+            own * learnt.loss + amount * taught.loss,
             learnt.priority,
             {**learnt.metrics, **taught.metrics, **metrics},
             learnt.mean_over,

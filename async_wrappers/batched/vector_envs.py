@@ -315,11 +315,12 @@ class VectorEnvs:
             return observations
         return on_host(observations)
 
-    def _numbers_of(self, info: Info) -> Info:
-        """Return an info in NumPy's arrays, without last observations."""
+    def _numbers_of(self, info: Info, ends: bool = False) -> Info:
+        """Return an info in NumPy's arrays, without last observations; with the infos of ends where there are any."""
         if self._library is None:
             return info
-        kept = {name: value for name, value in info.items() if name.removeprefix("_") not in _LAST}
+        left_out = _LAST if ends else (*_LAST, "final_info")
+        kept = {name: value for name, value in info.items() if name.removeprefix("_") not in left_out}
         return dict(on_host(kept))
 
     def _theirs(self, arrays: Any) -> Any:
@@ -375,8 +376,9 @@ class VectorEnvs:
         self._in_step, self._step = False, None
         self._last = info
         if self._library is not None:
-            observations, info = self._here(observations), self._numbers_of(info)
-            rewards, terminated, truncated = (on_host(each) for each in (rewards, terminated, truncated))
+            observations = self._here(observations)
+            rewards, terminated, truncated = on_host((rewards, terminated, truncated))
+            info = self._numbers_of(info, ends=bool(np.any(terminated | truncated)))
         self._observations, self._info = observations, info
         self._shown_at = self._start, self._frame
         n, acting = self.num_envs, self._acting

@@ -1,7 +1,9 @@
 """What a GPU changes: whether it computes what the CPU does, how fast agents learn on it, how fast networks infer.
 
-Three parts, of which each prints its table as soon as it has it:
+Four parts, of which each prints its table as soon as it has it:
 
+* ``graphs``: whether CUDA graphs compute what eager updates do, bit for bit; how fast both are beside plain loops, also
+  beside those captured by hand; how busy the device is. Alone it is what to run first on a GPU.
 * ``right``: losses and gradients as on the CPU, losses that are checked late, bfloat16 by ``"auto"``, checkpoints from
   one device to the other and back, live workers, a policy server, a server of many environments, and `act_devices`.
 * ``speed``: updates and agent steps per second beside plain loops of PyTorch with the same networks.
@@ -10,7 +12,7 @@ Three parts, of which each prints its table as soon as it has it:
 
 Nothing is downloaded. A part begins only while there is time for it, so the whole takes at most ``--minutes``.
 
-    python -m benchmarks.gpu [right] [speed] [latency] [--device cuda] [--minutes 8] [--json FILE] [--times FILE]
+    python -m benchmarks.gpu [PART ...] [--device cuda] [--minutes 8] [--json FILE] [--times FILE]
 
 On a machine without a GPU ``--device cpu`` plays all of it with the CPU in the GPU's place, ``--brief`` with the fewest
 repetitions: that is how its own tests run it. Exit code 0: everything that was tried is right.
@@ -31,6 +33,7 @@ from typing import Any
 
 import torch
 
+from benchmarks.gpu.graphs import measure_graphs
 from benchmarks.gpu.latency import SIZES, measure_latencies
 from benchmarks.gpu.right import check_all
 from benchmarks.gpu.speed import measure_speed
@@ -54,6 +57,7 @@ class Left:
 
 PARTS: Mapping[str, Callable[[str, Left, bool], Any]] = {
     "right": check_all,
+    "graphs": measure_graphs,
     "latency": measure_latencies,
     "speed": measure_speed,
 }
@@ -99,7 +103,8 @@ def main() -> None:
         Path(args.json).write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     if args.times is not None:
         Path(args.times).write_text(json.dumps(found.get("latency", []), indent=1) + "\n", encoding="utf-8")
-    wrong = [row["what"] for row in found.get("right", []) if not row["right"]]
+    rows = [*found.get("right", []), *found.get("graphs", {}).get("right", [])]
+    wrong = [row["what"] for row in rows if not row["right"]]
     if wrong:
         sys.exit(f"not right: {'; '.join(wrong)}")
 

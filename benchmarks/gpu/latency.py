@@ -56,7 +56,7 @@ def measure_latencies(
     return [{key: row[key] for key in keys} for row in rows]
 
 
-def network_times(size: str, device: str, bf16: Any, repeats: int) -> dict[str, Any] | None:
+def network_times(size: str, device: str, bf16: Any, repeats: int, graphs: bool = False) -> dict[str, Any] | None:
     """Return a network's row; None in bfloat16 where the device does not compute in it itself."""
     spec = DQN(
         IMAGE,
@@ -69,6 +69,7 @@ def network_times(size: str, device: str, bf16: Any, repeats: int) -> dict[str, 
         batch_size=BATCH,
         device=device,
         bf16=bf16,
+        graphs=graphs,
     )
     if bf16 == "auto" and not spec.compute.bf16:
         return None
@@ -76,6 +77,8 @@ def network_times(size: str, device: str, bf16: Any, repeats: int) -> dict[str, 
     learner = make_learner(spec)
     of_worker = spec.make_policy()
     observation = rng.integers(0, 256, IMAGE.shape, np.uint8)
+    for _ in range(24 if graphs else 0):  # before their capture
+        of_worker.act(observation, Decision(0, 0, 0, True))
     latency = measure(lambda seen: of_worker.act(seen, Decision(0, 0, 0, True)), observation, repeats=repeats)
     stacks = rng.integers(0, 256, (2, BATCH, 1, *IMAGE.shape), np.uint8)
     arrays = {
@@ -86,16 +89,17 @@ def network_times(size: str, device: str, bf16: Any, repeats: int) -> dict[str, 
         "discount": np.full(BATCH, 0.99, np.float32),
     }
     took = []
-    for number in range(2 + max(1, repeats // 5)):
+    warmup = 6 if graphs else 2
+    for number in range(warmup + max(1, repeats // 5)):
         begin = time.perf_counter()
         learner.learn(SampledBatch(number, arrays, None))
         learner.finish_update()
         took.append(time.perf_counter() - begin)
     seconds = np.asarray(latency.latencies)
     return {
-        "name": f"{size}, bf16" if bf16 else size,
+        "name": f"{size}{', bf16' if bf16 else ''}{', graphs' if graphs else ''}",
         "parameters": count_parameters(learner.network),
         "latency_ms": round(1000 * float(np.median(seconds)), 3),
         "p99_ms": round(1000 * float(np.quantile(seconds, 0.99)), 3),
-        "update_ms": round(1000 * float(np.median(took[2:])), 3),
+        "update_ms": round(1000 * float(np.median(took[warmup:])), 3),
     }

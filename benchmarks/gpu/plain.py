@@ -1,10 +1,14 @@
-"""Plain loops of PyTorch: the papers' losses in a few lines, for batches of NumPy arrays that are pinned and sent."""
+"""Plain loops of PyTorch: the papers' losses in a few lines, for batches of NumPy arrays that are pinned and sent.
+
+Each is played eagerly, or from a CUDA graph that is captured by hand (`by_graph`), the faster rival.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
-from typing import Any
+from itertools import count
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -23,6 +27,69 @@ def send(arrays: Arrays, device: str) -> dict[str, Tensor]:
     if torch.device(device).type == "cuda":
         tensors = {name: tensor.pin_memory() for name, tensor in tensors.items()}
     return {name: tensor.to(device, non_blocking=True) for name, tensor in tensors.items()}
+
+
+class Loop(NamedTuple):
+    """An update: the arrays that it reads, what it computes from their tensors, and what follows on the host."""
+
+    names: Sequence[str]
+    compute: Callable[[Mapping[str, Tensor]], None]
+    after: Callable[[], None] = lambda: None
+
+
+def eager(loop: Loop, device: str) -> Update:
+    """Return a loop's update as it is written."""
+
+    def update(arrays: Arrays) -> None:
+        loop.compute(send({name: arrays[name] for name in loop.names}, device))
+        loop.after()
+
+    return update
+
+
+def by_graph(loop: Loop, device: str) -> Update:
+    """Return a loop's update by a graph: static inputs, three updates to warm up, a capture, replays."""
+    static: dict[str, Tensor] = {}
+    on_gpu, runs, graph = torch.device(device).type == "cuda", 0, None
+    stream: Any = torch.cuda.Stream() if on_gpu else None  # type: ignore[no-untyped-call]
+
+    def update(arrays: Arrays) -> None:
+        nonlocal runs, graph
+        for name, tensor in send({name: arrays[name] for name in loop.names}, device).items():
+            static[name] = static[name].copy_(tensor) if name in static else tensor.clone()
+        runs += 1
+        if not on_gpu:
+            loop.compute(static)
+        elif runs <= 3:
+            stream.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(stream):
+                loop.compute(static)
+            torch.cuda.current_stream().wait_stream(stream)
+        else:
+            if graph is None:
+                graph = torch.cuda.CUDAGraph()
+                with torch.cuda.graph(graph, stream=stream):
+                    loop.compute(static)
+            graph.replay()
+        loop.after()
+
+    return update
+
+
+Play = Callable[[Loop, str], Update]
+
+
+def adam(parameters: Any, play: Play, **arguments: float) -> torch.optim.Adam:
+    """Return PyTorch's Adam: as it comes, or as a graph needs it, and in one kernel."""
+    parameters = list(parameters)
+    captured: dict[str, Any] = {"fused": True, "capturable": True} if parameters[0].is_cuda else {}
+    return torch.optim.Adam(parameters, **arguments, **(captured if play is by_graph else {}))  # type: ignore[arg-type]
+
+
+def every(updates: int, act: Callable[[], Any]) -> Callable[[], None]:
+    """Return what acts on every so many calls."""
+    calls = count(1)
+    return lambda: act() if next(calls) % updates == 0 else None
 
 
 def step(loss: Tensor, optimizer: torch.optim.Optimizer, parameters: Any = None, norm: float | None = None) -> None:
@@ -45,35 +112,45 @@ def perceptron(inputs: int, units: int, outputs: int, activation: type[nn.Module
 _OF_VALUES = ("observation", "action", "reward", "discount", "next_observation")
 
 
-def dqn(network: nn.Module, device: str) -> Update:
+def dqn(network: nn.Module, device: str, play: Play = eager) -> Update:
     """Return DQN's update with Huber's loss; the target is copied every 2,000 updates."""
-    target, optimizer, updates = deepcopy(network), torch.optim.Adam(network.parameters(), lr=1e-4), 0
+    target, optimizer = deepcopy(network), adam(network.parameters(), play, lr=1e-4)
 
-    def update(arrays: Arrays) -> None:
-        nonlocal updates
-        seen, action, reward, discount, following = send({k: arrays[k] for k in _OF_VALUES}, device).values()
+    def compute(tensors: Mapping[str, Tensor]) -> None:
+        seen, action, reward, discount, following = tensors.values()
         with torch.no_grad():
             wanted = reward + discount * target(following).max(dim=1).values
         q = network(seen).gather(1, action.long().unsqueeze(1)).squeeze(1)
         step(functional.smooth_l1_loss(q, wanted), optimizer)
-        updates += 1
-        if updates % 2_000 == 0:
-            target.load_state_dict(network.state_dict())
 
-    return update
+    copied = every(2_000, lambda: target.load_state_dict(network.state_dict()))
+    return play(Loop(_OF_VALUES, compute, copied), device)
 
 
-def rainbow(network: nn.Module, device: str, low: float = -10.0, high: float = 10.0, atoms: int = 51) -> Update:
+def rainbow(
+    network: nn.Module,
+    device: str,
+    play: Play = eager,
+    low: float = -10.0,
+    high: float = 10.0,
+    atoms: int = 51,
+) -> Update:
     """Return full Rainbow's update: projected distributions, the double target, noise drawn anew."""
-    target, optimizer, updates = deepcopy(network), torch.optim.Adam(network.parameters(), lr=6.25e-5), 0
+    target, optimizer = deepcopy(network), adam(network.parameters(), play, lr=6.25e-5)
     layers = [*noisy_layers(network), *noisy_layers(target)]
     support, width = torch.linspace(low, high, atoms, device=device), (high - low) / (atoms - 1)
     rng = np.random.default_rng(0)
 
-    def update(arrays: Arrays) -> None:
-        nonlocal updates
-        resample_noise(layers, rng)
-        seen, action, reward, discount, following = send({k: arrays[k] for k in _OF_VALUES}, device).values()
+    def draw_noise() -> None:
+        for layer in layers if play is by_graph else ():  # the device draws, within the graph
+            drawn = (torch.randn(size, device=device) for size in (layer.in_features, layer.out_features))
+            layer._noise = tuple(each.abs().sqrt().copysign(each) for each in drawn)
+        if play is not by_graph:
+            resample_noise(layers, rng)
+
+    def compute(tensors: Mapping[str, Tensor]) -> None:
+        draw_noise()
+        seen, action, reward, discount, following = tensors.values()
         rows = torch.arange(len(action), device=device)
         with torch.no_grad():
             best = (network(following).softmax(-1) @ support).argmax(dim=1)
@@ -87,11 +164,9 @@ def rainbow(network: nn.Module, device: str, low: float = -10.0, high: float = 1
             projected.scatter_add_(1, below.long() + 1, p * share)
         log_p = network(seen)[rows, action.long()].log_softmax(-1)
         step(-(projected * log_p).sum(-1).mean(), optimizer)
-        updates += 1
-        if updates % 2_000 == 0:
-            target.load_state_dict(network.state_dict())
 
-    return update
+    copied = every(2_000, lambda: target.load_state_dict(network.state_dict()))
+    return play(Loop(_OF_VALUES, compute, copied), device)
 
 
 def replayed_steps(env: Any, network: Any, update: Update, device: str, capacity: int = 10_000) -> Callable[[], None]:
@@ -130,14 +205,12 @@ def replayed_steps(env: Any, network: Any, update: Update, device: str, capacity
 # V-trace, on stacks of four frames.
 
 
-def vtrace(network: Any, device: str) -> Update:
+def vtrace(network: Any, device: str, play: Play = eager) -> Update:
     """Return V-trace's update for unrolls: "stack" `[T + 1, B, 4, H, W]`; "action", "reward", "logits" `[T, B, ..]`."""
-    optimizer = torch.optim.Adam(network.parameters(), lr=1e-4)
+    optimizer = adam(network.parameters(), play, lr=1e-4)
 
-    def update(arrays: Arrays) -> None:
-        stack, action, reward, mu = send(
-            {k: arrays[k] for k in ("stack", "action", "reward", "logits")}, device
-        ).values()
+    def compute(tensors: Mapping[str, Tensor]) -> None:
+        stack, action, reward, mu = tensors.values()
         length, envs = action.shape
         logits, values = network.head(network.torso(stack.flatten(0, 1).float() / 255))
         logits, values = logits.view(length + 1, envs, -1)[:-1], values.view(length + 1, envs)
@@ -155,7 +228,7 @@ def vtrace(network: Any, device: str) -> Update:
         loss = (-log_pi * advantages).mean() + 0.25 * ((targets - values)[:-1] ** 2).mean() - 0.01 * entropy
         step(loss, optimizer, network.parameters(), 40.0)
 
-    return update
+    return play(Loop(("stack", "action", "reward", "logits"), compute), device)
 
 
 def unrolls(shape: Sequence[int], length: int, envs: int, actions: int) -> dict[str, Any]:
@@ -215,13 +288,12 @@ class Gaussian(nn.Module):
         return normal.log_prob(action).sum(1)
 
 
-def ppo(network: Gaussian, device: str, epochs: int, batch_size: int) -> Update:
+def ppo(network: Gaussian, device: str, epochs: int, batch_size: int, play: Play = eager) -> Update:
     """Return PPO's update for rounds: "seen" `[T + 1, B, O]`, "action", "log_mu", "reward" `[T, B, ...]`."""
-    optimizer = torch.optim.Adam(network.parameters(), lr=3e-4, eps=1e-5)
+    optimizer = adam(network.parameters(), play, lr=3e-4, eps=1e-5)
 
-    def update(arrays: Arrays) -> None:
-        sent = send({name: arrays[name] for name in ("seen", "action", "log_mu", "reward")}, device)
-        seen, action, log_mu, reward = sent.values()
+    def compute(tensors: Mapping[str, Tensor]) -> None:
+        seen, action, log_mu, reward, orders = tensors.values()
         with torch.no_grad():
             values = network.value(seen).squeeze(2)
             deltas, advantages = reward + 0.99 * values[1:] - values[:-1], torch.zeros_like(reward)
@@ -231,14 +303,20 @@ def ppo(network: Gaussian, device: str, epochs: int, batch_size: int) -> Update:
                 advantages[row] = running
             targets = advantages + values[:-1]
         flat = [each.flatten(0, 1) for each in (seen[:-1], action, log_mu, advantages, targets)]
-        for _ in range(epochs):
-            for chosen in torch.randperm(len(flat[1]), device=device).split(batch_size):
+        for order in orders.unbind():
+            for chosen in torch.split(order, batch_size):
                 met, acted, before, advantage, target = (each[chosen] for each in flat)
                 advantage = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
                 ratio = (network.log_prob(met, acted) - before).exp()
                 gain = torch.min(ratio * advantage, ratio.clamp(0.8, 1.2) * advantage).mean()
                 error = functional.mse_loss(network.value(met).squeeze(1), target)
                 step(0.5 * error - gain, optimizer, network.parameters(), 0.5)
+
+    round_of = play(Loop(("seen", "action", "log_mu", "reward", "orders"), compute), device)
+
+    def update(arrays: Arrays) -> None:
+        orders = torch.stack([torch.randperm(arrays["log_mu"].size) for _ in range(epochs)])
+        round_of({**arrays, "orders": orders.numpy()})
 
     return update
 
@@ -302,14 +380,14 @@ def values(critics: nn.ModuleList, seen: Tensor, action: Tensor) -> Tensor:
     return torch.stack([critic(both).squeeze(1) for critic in critics])
 
 
-def sac(network: Squashed, device: str) -> Update:
+def sac(network: Squashed, device: str, play: Play = eager) -> Update:
     """Return SAC's update: the critics, then the actor and the temperature, then the targets."""
     targets = deepcopy(network.critics)
-    of_critics = torch.optim.Adam(network.critics.parameters(), lr=3e-4)
-    of_actor = torch.optim.Adam([*network.actor.parameters(), network.log_alpha], lr=3e-4)
+    of_critics = adam(network.critics.parameters(), play, lr=3e-4)
+    of_actor = adam([*network.actor.parameters(), network.log_alpha], play, lr=3e-4)
 
-    def update(arrays: Arrays) -> None:
-        seen, action, reward, discount, following = send({k: arrays[k] for k in _OF_VALUES}, device).values()
+    def compute(tensors: Mapping[str, Tensor]) -> None:
+        seen, action, reward, discount, following = tensors.values()
         seen, following = seen.flatten(1), following.flatten(1)
         alpha = network.log_alpha.detach().exp()
         with torch.no_grad():
@@ -324,7 +402,7 @@ def sac(network: Squashed, device: str) -> Update:
         with torch.no_grad():
             torch._foreach_lerp_([*targets.parameters()], [*network.critics.parameters()], 0.005)
 
-    return update
+    return play(Loop(_OF_VALUES, compute), device)
 
 
 def sac_steps(env: Any, network: Squashed, device: str, capacity: int = 10_000) -> Callable[[], None]:

@@ -14,7 +14,7 @@ import torch
 
 from async_wrappers.analysis.scaling import read_networks
 from benchmarks.gpu import __main__ as script
-from benchmarks.gpu import plain, right, speed
+from benchmarks.gpu import graphs, plain, right, speed
 from benchmarks.gpu.cases import CASES, Case, pair, plain_descent
 from benchmarks.gpu.latency import network_times
 
@@ -105,6 +105,35 @@ def test_contestants_do_their_work(make: Any) -> None:
     assert all(contestant() > 0 for contestant in contestants.values())
 
 
+@pytest.mark.parametrize("make", [speed.ppo_updates, speed.sac_updates])
+def test_contestants_by_graphs_do_their_work(make: Any) -> None:
+    contestants = make(8, "cpu", TINY._replace(graphs=True))
+    assert list(contestants) == [speed.OURS, speed.PLAIN, speed.GRAPHS, speed.CAPTURED]
+    assert all(contestant() > 0 for contestant in contestants.values())
+
+
+def test_graphs_are_compared_with_eager_updates() -> None:
+    (found,) = graphs.checked("R2D2", CASES["R2D2"], "cpu", lambda: 100.0)
+    assert "two eager ones 0.0e+00" in found["figure"]
+
+
+def test_a_plain_loop_from_a_graph_steps_as_the_eager_one() -> None:
+    networks = [torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3, 2)) for _ in range(2)]
+    networks[1].load_state_dict(networks[0].state_dict())
+    updates = [plain.dqn(each, "cpu", play) for each, play in zip(networks, (plain.eager, plain.by_graph), strict=True)]
+    for number in range(3):
+        arrays = {
+            "observation": torch.full((4, 3), 1.0 + number).numpy(),
+            "action": torch.tensor([0, 1, 1, 0]).numpy(),
+            "reward": torch.ones(4).numpy(),
+            "discount": torch.full((4,), 0.9).numpy(),
+            "next_observation": torch.ones(4, 3).numpy(),
+        }
+        for update in updates:
+            update(arrays)
+    assert all(map(torch.equal, networks[0].parameters(), networks[1].parameters()))
+
+
 def test_a_plain_update_of_c51_projects_as_ours_does() -> None:
     network = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3, 2 * 51), torch.nn.Unflatten(1, (2, 51)))
     before = [weight.clone() for weight in network.parameters()]
@@ -132,7 +161,7 @@ def test_the_table_of_latencies_is_what_networks_reads(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["fast"], "parts must be of right, latency, speed, got fast"),
+        (["fast"], "parts must be of right, graphs, latency, speed, got fast"),
         ([], "--device cuda needs a GPU, and torch"),
     ],
 )

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from async_wrappers.agents.acting.decisions import Decisions
 from async_wrappers.agents.families.actor_critic.unroll_agent import ActorCritic
 from async_wrappers.agents.hyperparameters import NOT_NEGATIVE, POSITIVE, SHARE, factory, number
-from async_wrappers.agents.losses.actor_critic import effective_sample_size, masked_mean
+from async_wrappers.agents.losses.actor_critic import effective_sample_size, masked_mean, scale_of_mean
 from async_wrappers.agents.losses.loss import Batch, Networks
 from async_wrappers.agents.networks.sequence_network import check_sequence_fit, create_actor_critic
 from async_wrappers.agents.spaces.actions import chunk_actions
@@ -99,16 +99,17 @@ class CategoricalActorCritic(ActorCritic):
             networks: Which know how many updates were made.
         """
         ratios, mask = log_rhos.exp(), batch["mask"]
+        scale = scale_of_mean(mask)
         found = {
-            "Rho": masked_mean(ratios, mask),
-            "RhoClipped": masked_mean((ratios > self.clip_rho).float(), mask),
-            "CClipped": masked_mean((ratios > self.clip_c).float(), mask),
+            "Rho": masked_mean(ratios, mask, scale),
+            "RhoClipped": masked_mean((ratios > self.clip_rho).float(), mask, scale),
+            "CClipped": masked_mean((ratios > self.clip_c).float(), mask, scale),
             "EffectiveSampleSize": effective_sample_size(log_rhos, mask),
-            "KL": masked_mean(kl, mask),
+            "KL": masked_mean(kl, mask, scale),
         }
         for tag, column in {"Lag": VERSION, "TorsoLag": TORSO_VERSION}.items():
             if column in batch["extras"]:
-                found[tag] = masked_mean(networks.updates - batch["extras"][column].float(), mask)
+                found[tag] = masked_mean(networks.updates - batch["extras"][column].float(), mask, scale)
         return found
 
     # The network.

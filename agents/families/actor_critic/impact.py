@@ -18,10 +18,11 @@ from async_wrappers.agents.losses.actor_critic import (
     log_prob,
     masked_mean,
     over_executed,
+    scale_of_mean,
     target_clipped_log_ratios,
     vtrace,
 )
-from async_wrappers.agents.losses.loss import Batch, Learning, LossOutput, Networks
+from async_wrappers.agents.losses.loss import Batch, Learning, LossOutput, Networks, means
 
 _AT_LEAST_1 = Range("be >= 1", lambda value: value >= 1)
 
@@ -79,15 +80,19 @@ class Impact(CategoricalActorCritic):
         # V-trace's GAE(lambda): the corrected errors from here on, each carried back by gamma c. It is 0 without mask.
         advantages = targets - target_values[:-1]
         log_ratios = target_clipped_log_ratios(log_pi, log_target, log_mu, self.rho)
-        policy_loss = masked_mean(clipped_policy_loss(log_ratios, advantages, self.epsilon), mask)
-        value_loss = masked_mean(0.5 * (targets - values[:-1]) ** 2, mask)
-        entropies = masked_mean(over_executed(entropy(logits), executed), mask)
+        scale = scale_of_mean(mask)
+        policy_loss = masked_mean(clipped_policy_loss(log_ratios, advantages, self.epsilon), mask, scale)
+        value_loss = masked_mean(0.5 * (targets - values[:-1]) ** 2, mask, scale)
+        entropies = masked_mean(over_executed(entropy(logits), executed), mask, scale)
         loss = policy_loss + self.baseline_cost * value_loss - self.entropy_cost * entropies
         metrics = {"PolicyLoss": policy_loss, "ValueLoss": value_loss, "Entropy": entropies}
-        metrics |= {"Value": masked_mean(values[:-1], mask), **self._clipped(log_ratios, log_mu - log_target, mask)}
+        metrics |= {
+            "Value": masked_mean(values[:-1], mask, scale),
+            **self._clipped(log_ratios, log_mu - log_target, mask),
+        }
         kl = over_executed(kl_divergence(logits.detach(), mu), executed)
         metrics |= self.off_policyness((log_pi - log_mu).detach(), kl, batch, networks)
-        return LossOutput(loss, metrics={name: each.mean() for name, each in metrics.items()}, mean_over=mask.sum())
+        return LossOutput(loss, metrics=means(metrics), mean_over=mask.sum())
 
     @torch.no_grad()
     def _clipped(self, log_ratios: Tensor, log_target_ratios: Tensor, mask: Tensor) -> dict[str, Tensor]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Mapping
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -25,7 +26,7 @@ from async_wrappers.agents.hyperparameters import (
     number,
     whole,
 )
-from async_wrappers.agents.learning.diverged import check_statistics
+from async_wrappers.agents.learning.diverged import refuse_statistics
 from async_wrappers.agents.losses.actor_critic import (
     approximate_kl,
     clipped_policy_loss,
@@ -50,6 +51,7 @@ from async_wrappers.agents.spaces.schema import START, STATE, TORSO_VERSION, VER
 
 _READ = ("observation", "previous_action", "previous_reward", "first")  # by the network, beside the state
 _SEEN = ("observation", "first")  # where it does not remember
+_DECIDED, _PLAYED = "decided", "played"  # of a batch: numbers of rows that are decisions, and of pieces with any
 _OF_ROWS = ("action", "reward", "discount", "mask", "return", "executed", "extras")
 
 
@@ -122,7 +124,7 @@ class PPO(ActorCritic):
             steps["log_mu"] = self._log_prob(parameters[:-1], steps)
         reward, mask = batch["reward"], batch["mask"]
         if normalizer is not None and normalizer.rewards is not None:
-            normalizer.rewards.update(batch["return"][mask > 0], networks.average)
+            normalizer.rewards.update(batch["return"].flatten()[batch[_DECIDED]], networks.average)
             reward = normalizer.rewards(reward)
         estimates = gae(values, reward, batch["discount"], mask, lambda_=self.lambda_)
         steps |= {"advantage": estimates.advantages, "target": estimates.targets, "old_value": values[:-1]}
@@ -130,6 +132,7 @@ class PPO(ActorCritic):
             each_array(lambda rows: rows[:-1], read),
             steps,
             states,
+            batch[_PLAYED if states.shape[2] else _DECIDED],
             self.unroll_length,
             self.update_period // self.batch_size,
         )
@@ -253,11 +256,11 @@ class PPO(ActorCritic):
     @staticmethod
     def _update_observations(normalizer: NormalizedNetwork | None, batch: Batch, networks: Networks) -> None:
         assert normalizer is not None and normalizer.observations is not None
-        decided = batch["mask"] > 0
         observation = batch["observation"] if normalizer.fast_age is None else batch["observation"][START]
-        rows = each_array(lambda each: each[:-1][decided], observation)
+        rows = each_array(lambda each: each[:-1].flatten(0, 1)[batch[_DECIDED]], observation)
         normalizer.observations.update(rows, networks.average)
-        check_statistics(normalizer.observations, rows)
+        if statistics := [each.isfinite().all() for each in normalizer.observations.buffers()]:
+            networks.check(torch.stack(statistics).all(), partial(refuse_statistics, rows))
 
     # Hyperparameters, beside those of every `NetworkAgent`.
 
@@ -365,7 +368,11 @@ class PPO(ActorCritic):
         return self.normalize_rewards
 
     def batch_tensors(self, arrays: Mapping[str, Any]) -> Batch:
-        """Return a round as tensors, without the rows that no environment has played."""
+        """Return a round as tensors, without the rows that no environment has played.
+
+        Which rows are decisions, and with memory which pieces have any, is listed here on the host: a GPU would have to
+        be waited for to learn how many they are.
+        """
         length = len(arrays["mask"])
         last = int(np.flatnonzero(arrays["mask"].any(axis=1))[-1]) + 1
         state = {STATE: arrays[STATE]} if STATE in arrays else {}
@@ -374,7 +381,13 @@ class PPO(ActorCritic):
             return rows[: last + len(rows) - length]  # arrays of single rows, of one row more, or of stacks
 
         of_rows = {name: each for name, each in arrays.items() if name in (*_READ, *_OF_ROWS)}
-        return super().batch_tensors({**each_array(played, of_rows), **state})
+        decided = np.array(played(arrays["mask"]) > 0)
+        listed = {_DECIDED: np.flatnonzero(decided)}
+        if STATE in arrays:
+            begins = range(0, len(decided), self.unroll_length)
+            each_piece = np.stack([decided[begin : begin + self.unroll_length].any(axis=0) for begin in begins])
+            listed[_PLAYED] = np.flatnonzero(each_piece)
+        return super().batch_tensors({**each_array(played, of_rows), **state, **listed})
 
     # The network.
 
@@ -430,28 +443,33 @@ class _Round:
         read: What the network reads, `[T, B, ...]` by name.
         steps: What the loss reads, `[T, B, ...]` by name, with the mask.
         states: Before each piece of each sequence, `[C, B, S]`.
+        kept: The numbers of the rows that are decisions, of T B; with memory those of the pieces with one, of C B.
         length: Rows of a piece, t.
         minibatches: How many a pass has, whatever the number of rows, since several learners step together.
     """
 
     def __init__(
-        self, read: Mapping[str, Any], steps: Mapping[str, Tensor], states: Tensor, length: int, minibatches: int
+        self,
+        read: Mapping[str, Any],
+        steps: Mapping[str, Tensor],
+        states: Tensor,
+        kept: Tensor,
+        length: int,
+        minibatches: int,
     ) -> None:
         self._minibatches, pieces = minibatches, len(states)
         if not states.shape[2]:
-            decided = steps["mask"].flatten().nonzero().squeeze(1)
             of_decisions = {"read": read, **{name: rows for name, rows in steps.items() if name != "mask"}}
-            self._rows: Any = each_array(lambda rows: rows.flatten(0, 1)[decided].unsqueeze(0), of_decisions)
-            self._state = states.new_zeros((len(decided), 0))
+            self._rows: Any = each_array(lambda rows: rows.flatten(0, 1)[kept].unsqueeze(0), of_decisions)
+            self._state = states.new_zeros((len(kept), 0))
             return
 
         def cut(rows: Tensor) -> Tensor:
             padded = torch.cat([rows, rows.new_zeros((pieces * length - len(rows), *rows.shape[1:]))])
             return padded.view(pieces, length, *rows.shape[1:]).transpose(0, 1).flatten(1, 2)
 
-        played = (cut(steps["mask"]) > 0).any(dim=0)
-        self._rows = each_array(lambda rows: cut(rows)[:, played], {"read": read, **steps})
-        self._state = states.flatten(0, 1)[played]
+        self._rows = each_array(lambda rows: cut(rows)[:, kept], {"read": read, **steps})
+        self._state = states.flatten(0, 1)[kept]
 
     def minibatches(self, rng: np.random.Generator, networks: Networks) -> Iterator[Batch]:
         """Yield one pass: parts of nearly equal size, with advantages that are normalised over all learners' parts."""

@@ -38,7 +38,7 @@ from async_wrappers.agents.networks.cores import NoCore
 from async_wrappers.agents.networks.sequence_network import check_sequence_fit
 from async_wrappers.agents.replay.replay_settings import ReplaySettings
 from async_wrappers.agents.spaces.actions import BoxActions, agents_of, real_actions
-from async_wrappers.agents.spaces.compute import Reader
+from async_wrappers.agents.spaces.compute import Reader, drawn
 from async_wrappers.agents.spaces.distributions import SquashedGaussian
 from async_wrappers.agents.spaces.schema import EFFECT, START
 
@@ -120,13 +120,12 @@ class SAC(Remembering, ReplaySettings, NetworkAgent):
     ) -> Given | None:
         """Return what the joint loss is a function of, if its gradient may be computed by the chain rule.
 
-        That is on a CPU in float32, for plain perceptrons, and for losses that no subclass changes. On a GPU the rows
-        of each critic would have to be waited for.
+        That is in float32, for plain perceptrons, and for losses that no subclass changes.
         """
         network: Any = networks.module
         target = networks.target
         own = all(getattr(type(self), name) is getattr(SAC, name) for name in _PARTS)
-        if not own or self.compute.bf16 or features.device.type != "cpu" or not isinstance(target, Critics):
+        if not own or self.compute.bf16 or not isinstance(target, Critics):
             return None
         layers, targets = plain_layers(network), perceptrons(target.each)
         if layers is None or targets is None or type(self.distribution) is not SquashedGaussian:
@@ -136,7 +135,7 @@ class SAC(Remembering, ReplaySettings, NetworkAgent):
             network.actor.encode(each[START] if self.needs_effect else each)
             for each in (batch["observation"], batch["next_observation"])
         )
-        noise = rng.standard_normal((2 * len(features), self.actions.size), dtype=np.float32)
+        noise = self._noise(rng, 2 * len(features))
         return Given(
             *layers,
             targets,
@@ -148,7 +147,7 @@ class SAC(Remembering, ReplaySettings, NetworkAgent):
             batch["action"],
             self.reward_scale_factor * batch["reward"],
             batch["discount"],
-            torch.from_numpy(noise),
+            noise,
             self.distribution.log_std_range,
             self.entropy_target,
         )
@@ -226,9 +225,12 @@ class SAC(Remembering, ReplaySettings, NetworkAgent):
             parameters = network.actor.decide_by_window(features, window, fresh)
         else:  # the actor reads the observation alone, so nothing of a sequence is needed (`check_network`)
             parameters = network.actor.head(features.float())
-        shape = (len(parameters), self.actions.size)
-        noise = self.compute.tensor(rng.standard_normal(shape, dtype=np.float32))
-        return self.distribution.sample_with_log_prob(parameters, noise)
+        return self.distribution.sample_with_log_prob(parameters, self._noise(rng, len(parameters)))
+
+    def _noise(self, rng: np.random.Generator, rows: int) -> Tensor:
+        """Return standard normal numbers, [rows, A]."""
+        shape = (rows, self.actions.size)
+        return drawn(rng, lambda rng: rng.standard_normal(shape, dtype=np.float32), self.compute.tensor)
 
     # Hyperparameters, beside those of replays and of every `NetworkAgent`.
 

@@ -18,7 +18,13 @@ import torch
 from torch import Tensor, nn
 
 from async_wrappers.agents.hyperparameters import NOT_NEGATIVE, POSITIVE, choice, must, number, part
-from async_wrappers.agents.losses.actor_critic import implied_policy, kl_divergence, masked_mean, over_executed
+from async_wrappers.agents.losses.actor_critic import (
+    implied_policy,
+    kl_divergence,
+    masked_mean,
+    over_executed,
+    scale_of_mean,
+)
 from async_wrappers.agents.needs_and_offers import refuse
 
 _LARGEST_LOG_COST = 20.0  # of an entropy's learnt weight, as SEED RL bounds it
@@ -67,7 +73,7 @@ class UnrollRows:
 
     def mean_of_replayed(self, losses: Tensor) -> Tensor:
         """Return numbers `[B]` whose mean is that of losses `[T, B]` on replayed rows, of all learners together."""
-        return masked_mean(losses, self.replayed, self.count_of_replayed)
+        return masked_mean(losses, self.replayed, scale_of_mean(self.replayed, self.count_of_replayed))
 
 
 class Term:

@@ -12,8 +12,15 @@ from torch import Tensor, nn
 from async_wrappers.agents.families.actor_critic.categorical import CategoricalActorCritic
 from async_wrappers.agents.families.actor_critic.terms import Term, UnrollRows, check_terms
 from async_wrappers.agents.hyperparameters import NOT_NEGATIVE, POSITIVE, agent, choice, number, setting
-from async_wrappers.agents.losses.actor_critic import entropy, log_prob, masked_mean, over_executed, vtrace
-from async_wrappers.agents.losses.loss import Batch, LossOutput, Networks
+from async_wrappers.agents.losses.actor_critic import (
+    entropy,
+    log_prob,
+    masked_mean,
+    over_executed,
+    scale_of_mean,
+    vtrace,
+)
+from async_wrappers.agents.losses.loss import Batch, LossOutput, Networks, means
 
 
 @agent("VTraceAgent")
@@ -68,8 +75,9 @@ class VTrace(CategoricalActorCritic):
             clip_pg_rho=self.clip_pg_rho,
         )
         # Means are over all decisions: a rejected one counts, as 0, since v = V there and the advantage is 0.
-        policy_loss = masked_mean(-rows.log_pi * returns.advantages, mask)
-        value_loss = masked_mean(0.5 * (returns.targets - rows.values) ** 2, mask)
+        scale = scale_of_mean(mask)
+        policy_loss = masked_mean(-rows.log_pi * returns.advantages, mask, scale)
+        value_loss = masked_mean(0.5 * (returns.targets - rows.values) ** 2, mask, scale)
         entropy_cost: Any = self.entropy_cost
         for term in self.terms:
             entropy_cost = term.entropy_cost(entropy_cost, rows)
@@ -77,9 +85,9 @@ class VTrace(CategoricalActorCritic):
         for term in self.terms:
             loss = loss + term.loss(rows)
         metrics = {"PolicyLoss": policy_loss, "ValueLoss": value_loss, "Entropy": rows.entropies, **rows.metrics}
-        metrics["Value"] = masked_mean(rows.values, mask)
+        metrics["Value"] = masked_mean(rows.values, mask, scale)
         metrics |= self.off_policyness(log_rhos, rows.kl(rows.logits.detach(), rows.mu), batch, networks)
-        return LossOutput(loss, metrics={name: each.mean() for name, each in metrics.items()}, mean_over=mask.sum())
+        return LossOutput(loss, metrics=means(metrics), mean_over=mask.sum())
 
     def _rows(self, logits: Tensor, values: Tensor, batch: Batch, networks: Networks) -> UnrollRows:
         """Return a batch's rows for the loss and its terms, with pi's logits [T, B, A] and values [T, B].
@@ -96,15 +104,14 @@ class VTrace(CategoricalActorCritic):
             count_of_replayed = mask.sum() * of_all["replayed"] / of_all["decisions"].clamp(min=1.0)
             count_of_fresh = mask.sum() - count_of_replayed
         entropies, of_all_rows = over_executed(entropy(logits), executed), self.entropy_rows == "all"
+        weighed = mask if of_all_rows else mask - replayed
         return UnrollRows(
             logits=logits,
             mu=mu,
             values=values,
             log_pi=over_executed(log_prob(logits, batch["action"]), executed),
             log_mu=over_executed(log_prob(mu, batch["action"]), executed),
-            entropies=masked_mean(
-                entropies, mask if of_all_rows else mask - replayed, None if of_all_rows else count_of_fresh
-            ),
+            entropies=masked_mean(entropies, weighed, scale_of_mean(weighed, None if of_all_rows else count_of_fresh)),
             mask=mask,
             replayed=replayed,
             extras=batch["extras"],

@@ -19,6 +19,7 @@ from async_wrappers.agents.hyperparameters import NOT_NEGATIVE, WIDEST, again, a
 from async_wrappers.agents.losses import values as losses
 from async_wrappers.agents.losses.loss import Batch, LossOutput, Networks
 from async_wrappers.agents.networks.torsos import initialize, output_size, read_observation
+from async_wrappers.agents.spaces.compute import drawn
 from async_wrappers.agents.spaces.schema import first_array
 
 _KAPPA = "Threshold of Huber's loss; 0 is quantile regression itself."
@@ -109,7 +110,7 @@ class ImplicitQuantile(DQN):
         return LossOutput(loss, priority=loss)
 
     def _draw(self, rng: np.random.Generator, batch: int, count: int) -> Tensor:
-        return self.compute.tensor(rng.random((batch, count), np.float32))
+        return drawn(rng, lambda rng: rng.random((batch, count), np.float32), self.compute.tensor)
 
     @property
     def output_shape(self) -> tuple[int, ...]:

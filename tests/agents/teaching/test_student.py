@@ -23,7 +23,7 @@ from async_wrappers.agents.losses.teaching import create_linear_schedule, distil
 from async_wrappers.agents.play.lessons import Lesson
 from async_wrappers.agents.play.turns.agents import Agent
 from async_wrappers.agents.spec import own_seed
-from async_wrappers.agents.teaching.methods.augmentation import random_shift
+from async_wrappers.agents.teaching.methods.augmentation import shifted
 from async_wrappers.agents.teaching.methods.dqfd import DQfD
 from async_wrappers.agents.teaching.methods.jsrl import JSRL
 from async_wrappers.agents.teaching.methods.pretrained import PretrainedDQN
@@ -220,14 +220,14 @@ def test_the_kinds_of_qdagger_on_rainbow(
 
 def test_images_are_shifted_by_up_to_4_pixels_and_repeat_their_edge() -> None:
     images = torch.arange(6 * 2 * 9 * 7, dtype=torch.int32).reshape(6, 2, 9, 7).to(torch.float32)
-    shifted = random_shift(images, np.random.default_rng(0))
-    drawn = np.random.default_rng(0).integers(-4, 5, (2, 6, 1))[:, :, 0]
-    assert shifted.shape == images.shape and len({*map(tuple, drawn.T)}) > 3
+    shifts = np.random.default_rng(0).integers(-4, 5, (2, 6, 1))
+    drawn, moved = shifts[:, :, 0], shifted(images, torch.from_numpy(shifts))
+    assert moved.shape == images.shape and len({*map(tuple, drawn.T)}) > 3
     for row, (down, right) in enumerate(drawn.T):
         for y in range(9):
             for x in range(7):
                 at = min(max(y + down, 0), 8), min(max(x + right, 0), 6)
-                assert torch.equal(shifted[row, :, y, x], images[row, :, at[0], at[1]])
+                assert torch.equal(moved[row, :, y, x], images[row, :, at[0], at[1]])
 
 
 @pytest.mark.parametrize("kind", [QDaggerRainbow, QDaggerDQN, DQfD, PretrainedDQN, ReloadedDQN, JSRL])
@@ -245,7 +245,10 @@ def test_augmentation_shifts_what_the_student_learns_from_and_is_for_images(kind
     batch |= {"observation": images[0], "next_observation": images[1]}
     networks = Networks(network, network)
     rng = np.random.default_rng(5)
-    moved = {name: random_shift(batch[name], rng) for name in ("observation", "next_observation")}
+    moved = {
+        name: shifted(batch[name], torch.from_numpy(rng.integers(-4, 5, (2, len(batch[name]), 1))))
+        for name in ("observation", "next_observation")
+    }
     expected = plain.loss(networks, {**batch, **moved}, rng).loss
     assert torch.equal(shifting.loss(networks, batch, np.random.default_rng(5)).loss, expected)
     assert not torch.equal(plain.loss(networks, batch, rng).loss, expected)

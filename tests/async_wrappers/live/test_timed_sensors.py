@@ -35,7 +35,9 @@ def make_policy() -> Any:
 
 def runner(make_env: Any, **terms: Any) -> AsyncRunner:
     return AsyncRunner(
-        make_env, make_policy, 2, FPS, **{"default_action": "noop", "backend": "virtual", "latency": 0.03, **terms}
+        make_env,
+        make_policy,
+        **{"workers": 2, "fps": FPS, "default_action": "noop", "backend": "virtual", "latency": 0.03, **terms},
     )
 
 
@@ -93,7 +95,9 @@ def test_a_recording_has_the_ages_of_each_frame(tmp_path: Path) -> None:
 
 
 def test_a_recording_by_another_process_has_them_too(tmp_path: Path) -> None:
-    with runner(Stamping, backend="process", latency=None, record=tmp_path / "run") as live:
+    with runner(
+        Stamping, backend="process", latency=None, workers=1, calibration_time=0, record=tmp_path / "run"
+    ) as live:
         report = live.run(frames=15)
     assert report.sensors["camera"]["rate"] == pytest.approx(25)
     (episode,) = load_recording(tmp_path / "run")

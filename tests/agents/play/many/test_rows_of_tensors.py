@@ -28,6 +28,7 @@ from async_wrappers.agents.play.play import Length
 from async_wrappers.agents.registry import create_runner
 from async_wrappers.agents.replay.unrolls import StandardReplay
 from async_wrappers.batched import DoubleBuffered, VectorEnvs
+from async_wrappers.tensors import arrays
 from tests.worlds.experiments import load_gin
 from tests.worlds.plain_data import assert_identical
 from tests.worlds.tensor_vector import Point, Points
@@ -112,6 +113,21 @@ def test_halves_of_tensors_take_turns_as_those_of_numpys_arrays() -> None:
         return DoubleBuffered(*(vector(like, AutoresetMode.SAME_STEP, N // 2) for _ in range(2)))
 
     assert_identical(*(state(trained(ppo, halves(like), 300)[0]) for like in (NUMPYS, TENSORS)))
+
+
+@pytest.mark.parametrize("mode", AutoresetMode)
+def test_a_vector_whose_values_wait_for_a_device_plays_the_same(
+    mode: AutoresetMode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = trained(ppo, vector(TENSORS, mode), 80)[1]
+    monkeypatch.setattr(arrays, "is_host", lambda device: False)
+    agent, there = trained(ppo, vector(TENSORS, mode), 80)
+    assert agent.updates == 0  # rewards are summed in float32 there
+    assert [each._replace(when=0, score=0) for each in there.over] == [
+        each._replace(when=0, score=0) for each in here.over
+    ]
+    assert [each.score for each in there.over] == pytest.approx([each.score for each in here.over], rel=1e-5)
+    assert there.over
 
 
 @pytest.mark.parametrize("mode", AutoresetMode)
