@@ -123,8 +123,12 @@ class Adam(torch.optim.Adam):
 
     def _begin_moments(self) -> None:
         """Begin the moments of parameters that have their first gradient: zeros, all of them in a few operations."""
-        each = (parameter for group in self.param_groups for parameter in group["params"])
-        new = [parameter for parameter in each if parameter.grad is not None and parameter not in self.state]
+        new = [
+            parameter
+            for group in self.param_groups
+            for parameter in group["params"]
+            if parameter.grad is not None and parameter not in self.state
+        ]
         if not new:
             return
         averages, squares = torch._foreach_sub(new, new), torch._foreach_sub(new, new)  # in the weights' layout

@@ -108,9 +108,7 @@ def _has_sizes(env: Any) -> bool:
     return all(hasattr(type(env), name) for name in ("observation_size", "action_size"))
 
 
-def _delayed(
-    env: VectorEnv, terms: RowTerms, default_action: Any, sensors: Any, fps: Any, window: int
-) -> Any:
+def _delayed(env: VectorEnv, terms: RowTerms, default_action: Any, sensors: Any, fps: Any, window: int) -> Any:
     """Return a vector under delay: what is sent is kept innermost, and told outermost."""
     sent = SentActions(env, window) if window else None
     inner: VectorEnv = env if sent is None else sent

@@ -59,9 +59,7 @@ class Latencies(Model):
     ) -> None:
         if isinstance(latency, str | os.PathLike):
             if transport is not None or sensors is not None:
-                raise ValueError(
-                    f"transport and sensors must be None with the file {os.fspath(latency)!r}, which has them"
-                )
+                raise ValueError(f"transport and sensors must be None: the file {os.fspath(latency)!r} has them")
             latency, transport, sensors = _read(latency)
         whole = latency if isinstance(latency, Trace) else Trace(latency)
         sensors = {} if sensors is None else sensors
