@@ -109,6 +109,23 @@ def test_only_shapes_that_occur_often_have_a_graph() -> None:
     assert len(run._graphs) == 1
 
 
+def test_arguments_of_endless_kinds_are_not_counted_for_ever() -> None:
+    run = captured(lambda given, rng, host: {"x": given["x"] * given["rate"]})
+    for update in range(30):
+        assert run({"x": torch.ones(1), "rate": 1 / (1 + update)})["x"].item() == pytest.approx(1 / (1 + update))
+    assert len(run._graphs) + len(run._runs) < 20
+
+
+def test_another_precision_has_a_graph_of_its_own() -> None:
+    compute = Compute("cpu", bf16="auto", graphs=True)
+    run = Captured(lambda given, rng, host: {"x": given["x"] * (2 if compute.bf16 else 3)}, compute, "the product")
+    for bf16 in (False, True, False):
+        compute.keep_precision({"bf16": bf16})
+        for _ in range(UPDATES):
+            assert run({"x": torch.ones(1)})["x"].item() == (2 if bf16 else 3)
+    assert len(run._graphs) == 2
+
+
 def reads(x: Tensor) -> Tensor:
     return x * x.sum().item()
 
@@ -135,6 +152,16 @@ def test_what_cannot_be_captured_stays_eager_and_one_warning_names_its_line(func
         warnings.simplefilter("error")
         assert torch.equal(run({"x": 2 * x})["x"], function(2 * x))
     assert run.eager
+
+
+@pytest.mark.parametrize(
+    "function", [lambda x: x * torch.ones(()), lambda x: x.copy_(torch.ones(2)), lambda x: torch.ones(2).to(x.device)]
+)
+def test_what_reads_the_hosts_memory_is_seen(function: Callable[..., Any]) -> None:
+    with HostReads() as watched:
+        function(torch.ones(2, device="meta"))
+    assert len(watched.seen) == 1
+    assert "host" in watched.seen[0]
 
 
 def test_a_function_that_draws_by_itself_stays_eager_with_the_same_draws() -> None:
@@ -237,6 +264,20 @@ def test_a_capture_that_fails_leaves_the_eager_path_with_one_warning(monkeypatch
             else nullcontext()
         ):
             assert run({"x": torch.full((1,), float(call))}, ours)["sum"].item() == call + theirs.random(1).item()
+
+
+def test_a_capture_that_ends_in_another_error_is_not_replayed(monkeypatch: pytest.MonkeyPatch) -> None:
+    device, run = Device(monkeypatch, lambda: None), captured(lambda given, rng, host: {"x": function(given["x"])})
+
+    def function(x: Tensor) -> Tensor:
+        if device.captures == 1:
+            raise ValueError("not now")
+        return 2 * x
+
+    for call in range(5):
+        with pytest.raises(ValueError, match="not now") if call == 3 else nullcontext():
+            assert run({"x": torch.ones(1)})["x"].item() == 2
+    assert device.captures == 2
 
 
 # The updates of every family.
