@@ -405,6 +405,50 @@ def test_a_learner_applies_the_gradients_of_another_one() -> None:
     assert_identical(*(learner.state_dict() for learner in learners))
 
 
+def test_gradients_that_a_learner_applies_in_turn_stay_as_they_are() -> None:
+    learners = played(CASES["DQN"])
+    for learner in learners:
+        each = dict(learner.network.named_parameters())
+        in_turn = [{name: torch.full_like(one, value) for name, one in each.items()} for value in (1.0, 2.0)]
+        for update in range(2 * UPDATES):
+            learner.apply(in_turn[update % 2])
+        assert [next(iter(gradients.values())).max().item() for gradients in in_turn] == [1.0, 2.0]
+    assert_identical(*(learner.state_dict() for learner in learners))
+
+
+def test_a_loss_that_checks_a_number_stays_eager() -> None:
+    learners = played(CASES["DQN"], late=True)
+    checked: list[list[bool]] = [[], []]
+    for learner, of_one in zip(learners, checked, strict=True):
+
+        def loss(networks: Any, batch: Any, rng: Any, inner: Any = learner._loss, of_one: Any = of_one) -> LossOutput:
+            networks.check(batch["reward"].sum() > 1e9, lambda: of_one.append(True))
+            output: LossOutput = inner(networks, batch, rng)
+            return output
+
+        learner._loss = loss
+    with pytest.warns(GraphWarning, match="the loss checks a number"):
+        for learner in learners:
+            for _ in range(UPDATES):
+                learner.update()
+            learner.finish_update()
+    assert [len(of_one) for of_one in checked] == [UPDATES, UPDATES]
+
+
+def test_where_steps_are_counted_is_a_setting_and_not_of_a_checkpoint() -> None:
+    made = partial(create_optimizer, name="rmsprop", learning_rate=0.01)
+    _, learner = played(CASES["DQN"], {"optimizer": made})
+    learner.update()
+    state = learner.state_dict()
+    for moments in state["optimizer"]["state"].values():
+        moments["step"] = moments["step"].double()
+    for group in learner._optimizer.param_groups:
+        group["capturable"] = True  # as on a GPU with graphs, where a step on the host could not be counted
+    learner.load_state_dict(state)
+    assert {moments["step"].dtype for moments in learner._optimizer.state.values()} == {torch.float32}
+    assert all(group["capturable"] for group in learner._optimizer.param_groups)
+
+
 @pytest.mark.parametrize("name", ["rmsprop", "sgd", "adam"])
 def test_a_learner_steps_by_any_optimizer_and_at_another_rate(name: str) -> None:
     case = CASES["DQN whose learning rate falls"]
