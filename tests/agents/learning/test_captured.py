@@ -565,6 +565,13 @@ def test_a_policy_with_graphs_acts_on_new_weights() -> None:
         assert torch.equal(policy.q_values(inputs), other.q_values(inputs))
 
 
+def test_a_policy_on_the_host_has_no_graphs_where_its_learner_is_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    here, there = (CASES["DQN"].spec("cpu", graphs=True) for _ in range(2))
+    monkeypatch.setattr(Compute, "place", lambda compute, network: network)  # there is none here
+    there.compute.__dict__["torch_device"] = torch.device("cuda")
+    assert [spec.on_device("cpu").compute.graphs for spec in (here, there)] == [True, False]
+
+
 def make_vector_policy(graphs: bool) -> Any:
     spec = align(CASES["DQN"].spec("cpu", graphs=graphs))
     return spec.make_vector_policy(make_vector_learner(spec, 1), 1)
