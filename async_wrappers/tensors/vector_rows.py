@@ -83,7 +83,12 @@ class VectorRows:
         if self._leads:  # the first step runs the frames before
             lands = due * 0 == self._lands_first(due)
             due = self._library.xp.where(lands, due * 0, due * 0 - 1)
-        return {"deciding": due >= 0, "frame": self._rows.frame, "start": due}
+        return {"deciding": due >= 0, "frame": self._own(self._rows.frame), "start": self._own(due)}
+
+    def _own(self, array: Array) -> Array:
+        """Return a copy of an array of the state, for a caller who may change it; on a device itself."""
+        assert self._library is not None
+        return self._library.own(array) if self._library.looks else array
 
     def restart(self, which: Any, observations: Tree, info: Info) -> tuple[Tree, Info]:
         """Cut the episodes of some rows, bool [N], which begin anew with these observations."""
@@ -125,13 +130,13 @@ class VectorRows:
         realtime = {
             "delay": step.delay,
             "applied": step.applied,
-            "deciding": step.deciding,
-            "closed": step.closed,
+            "deciding": self._own(step.deciding),
+            "closed": self._own(step.closed),
             "interval": step.interval,
             "default_frames": step.default_frames,
-            "frame": step.frame,
-            "start": step.start,
-            "carried_reward": self._rows.reward,
+            "frame": self._own(step.frame),
+            "start": self._own(step.start),
+            "carried_reward": self._own(self._rows.reward),
             "unreported_episodes": episodes,
             "unreported_reward": unreported,
         }

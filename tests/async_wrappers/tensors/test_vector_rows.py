@@ -452,3 +452,25 @@ def test_a_vector_may_write_into_the_arrays_that_it_has_returned(delay: Any, mod
             last = info["final_obs"][over] if over.any() else over
             logs[-1].append([each.tolist() for each in (*shown, terminated, truncated, last)])
     assert logs[0] == logs[1]
+
+
+@every_mode
+@pytest.mark.parametrize("delay", [[0, 0], [2, 1], range(3)])
+def test_a_caller_may_write_into_all_that_a_step_returns(delay: Any, mode: AutoresetMode) -> None:
+    logs: list[Any] = []
+    for writes in (False, True):
+        vector = Tensors(counting_vector(2, mode), *KINDS["torch"]())
+        env = VectorRealtimeDelay(vector, delay, default_action="repeat")
+        observations, info = env.reset(seed=1)
+        returned = [observations, *info["realtime"].values()]
+        logs.append([])
+        for frame in range(40):
+            for array in returned if writes else ():
+                array[...] = ~array if array.dtype == torch.bool else array + 5
+            *results, info = env.step(torch.full((2, 1), float(frame)))
+            over = results[2] | results[3]
+            returned = [*results, *info["realtime"].values(), *([info["final_obs"]] if over.any() else [])]
+            logs[-1].append(
+                [each[over].tolist() if each is info.get("final_obs") else each.tolist() for each in returned]
+            )
+    assert logs[0] == logs[1]
