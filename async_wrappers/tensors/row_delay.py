@@ -215,14 +215,14 @@ class RowDelay:
             seen=each(lambda ring, array: library.put(ring, place, array), rows.seen, observation),
         )
 
-    def newest(self, rows: Rows) -> Tree:
-        """Return the observation of each row's newest frame, also while the next one is played."""
-        place, keeps = rows.clock % self._length, self._length > 1
-        return each(lambda ring: ring[place] if keeps else self._library.own(ring[place]), rows.seen)
-
     def shown(self, rows: Rows) -> Tree:
         """Return the observation that each row's next decision has read, or would have."""
         return self._shown(rows.plan, rows.frame, rows.due, self._library.which(rows.lands), rows.seen, rows.clock)
+
+    def newest(self, rows: Rows) -> Tree:
+        """Return a copy of each row's newest frame, [N, ...]."""
+        place = rows.clock % self._length
+        return each(lambda ring: self._library.own(ring[place]), rows.seen)
 
     def _shown(self, plan: Any, frame: Array, due: Array, lands: Which, seen: Tree, clock: Any) -> Tree:
         if lands.every:

@@ -91,7 +91,12 @@ class VectorRows:
         if self._leads:  # the first step runs the frames before
             lands = due * 0 == self._lands_first(due)
             due = self._library.xp.where(lands, due * 0, due * 0 - 1)
-        return {"deciding": due >= 0, "frame": self._rows.frame, "start": due}
+        return {"deciding": due >= 0, "frame": self._own(self._rows.frame), "start": self._own(due)}
+
+    def _own(self, array: Array) -> Array:
+        """Return a copy of an array of the state, for a caller who may change it; on a device itself."""
+        assert self._library is not None
+        return self._library.own(array) if self._library.looks else array
 
     def restart(self, which: Any, observations: Tree, info: Info) -> tuple[Tree, Info]:
         """Cut the episodes of some rows, bool [N], which begin anew with these observations."""
@@ -133,13 +138,13 @@ class VectorRows:
         realtime = {
             "delay": step.delay,
             "applied": step.applied,
-            "deciding": step.deciding,
-            "closed": step.closed,
+            "deciding": self._own(step.deciding),
+            "closed": self._own(step.closed),
             "interval": step.interval,
             "default_frames": step.default_frames,
-            "frame": step.frame,
-            "start": step.start,
-            "carried_reward": self._rows.reward,
+            "frame": self._own(step.frame),
+            "start": self._own(step.start),
+            "carried_reward": self._own(self._rows.reward),
             "unreported_episodes": episodes,
             "unreported_reward": unreported,
         }
@@ -147,7 +152,7 @@ class VectorRows:
             realtime["executed"] = step.executed
         info = {name: value for name, value in self._info.items() if name.removeprefix("_") not in _FINAL}
         info["realtime"] = realtime
-        if not library.is_on_host or bool(library.xp.any(over)):
+        if self._may_be_any(over):
             ended = {"realtime": {**realtime, "frame": step.final_frame, "start": step.final_start}}
             ended = {**self._of_the_end, **ended}
             info |= {"final_info": ended, "_final_info": over}
@@ -177,24 +182,29 @@ class VectorRows:
     def _advance(self, sent: Any) -> Outcome:
         """Step the vector, and reset the rows that it leaves to its caller."""
         assert self._library is not None
-        before = self._delay.newest(self._rows)  # not the vector's own arrays: it may write into them
         observations, rewards, terminated, truncated, self._info = self._env.step(sent)
         last, self._of_the_end = None, dict(self._info.get("final_info", {}))
+        over = terminated | truncated
         if self._mode is AutoresetMode.SAME_STEP:
-            last = self._last_of(self._info, observations, before)
-        elif self._mode is AutoresetMode.DISABLED:
-            over = terminated | truncated
-            if not self._library.is_on_host or bool(self._library.xp.any(over)):
-                last = own_copy_of(self._library, observations)
-                self._of_the_end = self._info
-                observations, self._info = self._env.reset(options={"reset_mask": over})
+            last = self._last_of(self._info, observations, over)
+        elif self._mode is AutoresetMode.DISABLED and self._may_be_any(over):
+            last = own_copy_of(self._library, observations)
+            self._of_the_end = self._info
+            # A reset may write into the arrays of the step.
+            rewards, terminated, truncated = map(self._library.own, (rewards, terminated, truncated))
+            observations, self._info = self._env.reset(options={"reset_mask": over})
         return Outcome(observations, rewards, terminated, truncated, last)
 
-    def _last_of(self, info: Mapping[str, Any], observations: Tree, before: Tree) -> Tree:
-        """Return the last observations of ended episodes; of a vector that shows none, those of the frame before."""
+    def _may_be_any(self, rows: Array) -> bool:
+        """Return whether some of the rows, bool [N], are set, or nobody may look."""
+        assert self._library is not None
+        return not self._library.is_on_host or bool(self._library.xp.any(rows))
+
+    def _last_of(self, info: Mapping[str, Any], observations: Tree, over: Array) -> Tree:
+        """Return the last observations of the rows that are over; of a vector that shows none, the frame before."""
         name = next((name for name in _LAST if name in info), None)
-        if name is None:
-            return before
+        if name is None:  # a vector may write again into what it has returned
+            return self._delay.newest(self._rows) if self._may_be_any(over) else observations
         given, self._names = info[name], {_LAST[0], name}
         if not (isinstance(given, np.ndarray) and given.dtype.hasobject):
             return given

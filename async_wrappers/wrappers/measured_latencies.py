@@ -59,9 +59,7 @@ class Latencies(Model):
     ) -> None:
         if isinstance(latency, str | os.PathLike):
             if transport is not None or sensors is not None:
-                raise ValueError(
-                    f"transport and sensors must be None with the file {os.fspath(latency)!r}, which has them"
-                )
+                raise ValueError(f"transport and sensors must be None: the file {os.fspath(latency)!r} has them")
             latency, transport, sensors = _read(latency)
         whole = latency if isinstance(latency, Trace) else Trace(latency)
         sensors = {} if sensors is None else sensors
@@ -167,7 +165,7 @@ def _read(path: str | os.PathLike[str]) -> tuple[Any, Any, dict[str, Sensor]]:
     content = content if isinstance(content, dict) else {}
     if (written := content.get("format", _FORMAT)) != _FORMAT:
         raise ValueError(
-            f"{named!r} must be of format {_FORMAT}, got {written!r}: read it with the version that wrote it"
+            f"{named!r} must be of format {_FORMAT}, got {written!r}: read it by the version that wrote it"
         )
     sensors, transport = content.get("sensors", {}), content.get("transport_s")
     try:

@@ -144,7 +144,8 @@ class _Sensors:
         }
         stacked = xp.stack(list(ages.values()), axis=1) if self._shows_age else None
         if self._is_dict:
-            joined = {**observation, **{name: shown.value for name, shown in self._shown.items()}}
+            own = self._library.own  # what is shown goes on being shown, whatever a caller writes into it
+            joined = {**observation, **{name: each(own, shown.value) for name, shown in self._shown.items()}}
             return joined if stacked is None else {**joined, AGES: xp.astype(stacked, xp.float32)}, ages
         joined = xp.asarray(observation, copy=True)
         for name, shown in self._shown.items():

@@ -317,3 +317,37 @@ def test_readings_on_another_device_are_one_sentence() -> None:
     sentence = "the readings of 'joints' must be of the library and on the device of the observations, torch on meta"
     with pytest.raises(ValueError, match=f"^{sentence}, got torch.Tensor on cpu: move them there$"):
         env.reset(seed=0)
+
+
+class Halves(gym.vector.VectorWrapper):
+    """Shows two parts of `Counting`'s observations in a dict."""
+
+    def __init__(self, env: Any) -> None:
+        super().__init__(env)
+        parts = {"slow": gym.spaces.Box(-1e9, 1e9, (2,)), "quick": gym.spaces.Box(-1e9, 1e9, (1,))}
+        self.single_observation_space = gym.spaces.Dict(parts)
+        self.observation_space = gym.vector.utils.batch_space(self.single_observation_space, env.num_envs)
+
+    def reset(self, *, seed: Any = None, options: Any = None) -> tuple[Any, Any]:
+        observations, info = self.env.reset(seed=seed, options=options)
+        return {"slow": observations[:, :2], "quick": observations[:, 2:]}, info
+
+    def step(self, actions: Any) -> Any:
+        observations, *outcome = self.env.step(actions)
+        return {"slow": observations[:, :2], "quick": observations[:, 2:]}, *outcome
+
+
+@pytest.mark.parametrize("to", [np.array, lambda array: torch.as_tensor(np.array(array))])
+def test_a_caller_may_write_into_the_observations_of_a_dict(to: Callable[[Any], Any]) -> None:
+    logs: list[Any] = []
+    for writes in (False, True):
+        vector = Halves(Tensors(counting_vector(2, AutoresetMode.NEXT_STEP), to, np.asarray))
+        env = VectorSensorDelay(vector, {"slow": Sensor(0.05, rate=5)}, fps=20)
+        observations, _ = env.reset(seed=1)
+        logs.append([])
+        for frame in range(20):
+            logs[-1].append({name: part.tolist() for name, part in observations.items()})
+            for part in observations.values() if writes else ():
+                part[...] = 7.0
+            observations, *_ = env.step(to(np.full((2, 1), float(frame))))
+    assert logs[0] == logs[1]

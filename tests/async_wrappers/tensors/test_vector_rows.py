@@ -9,13 +9,12 @@ from functools import partial
 from importlib.util import find_spec
 from typing import Any, NamedTuple
 
-import gymnasium as gym
 import numpy as np
 import pytest
 import torch
 from array_api_compat import is_jax_array
 from gymnasium.error import ResetNeeded
-from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorWrapper
 from gymnasium.wrappers import RecordEpisodeStatistics
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -289,35 +288,6 @@ def test_constants_on_tensors_are_those_on_numpys_arrays(kind: str, delay: int, 
     assert played(*library, wraps=kind != "numpy") == played(np.asarray, np.asarray, wraps=False)
 
 
-class Overwriting(gym.vector.VectorWrapper):
-    """Writes each frame into the tensor of the one before, and shows no last observations."""
-
-    def reset(self, *, seed: Any = None, options: Any = None) -> Any:
-        self.shown = torch.as_tensor(self.env.reset(seed=seed)[0].copy())
-        return self.shown, {}
-
-    def step(self, actions: Any) -> Any:
-        observations, *rest, _ = self.env.step(actions.numpy())
-        self.shown[:] = torch.as_tensor(observations)
-        return self.shown, *(torch.as_tensor(each.copy()) for each in rest), {}
-
-
-@pytest.mark.parametrize("noops", [0, [2, 2]])
-def test_an_end_without_a_last_observation_is_that_of_the_frame_before(noops: Any) -> None:
-    env = VectorRealtimeDelay(
-        Overwriting(counting_vector(2, AutoresetMode.SAME_STEP)), noops=noops, default_action="repeat"
-    )
-    env.reset(seed=0)
-    ends = 0
-    for _ in range(40):
-        _, _, terminated, truncated, info = env.step(torch.zeros((2, 1), dtype=torch.float64))
-        for row in torch.nonzero(terminated | truncated)[:, 0].tolist():
-            its = info["final_info"]["realtime"]
-            ends += its["start"][row].item() == its["frame"][row].item()
-            assert info["final_obs"][row, 1] == min(its["start"][row], its["frame"][row] - 1)
-    assert ends > 3
-
-
 @every_kind
 def test_rows_that_are_reset_by_a_mask_begin_anew_and_the_others_go_on(kind: str) -> None:
     library = KINDS[kind]()
@@ -456,3 +426,68 @@ def test_rows_reset_by_a_mask_before_the_first_step_decide_as_after_a_reset() ->
     _, info = env.reset(options={"reset_mask": torch.tensor([True, True])})
     assert info["realtime"]["deciding"].tolist() == [True, True]
     assert info["realtime"]["start"].tolist() == [0, 0]
+
+
+class Reused(VectorWrapper):
+    """Writes each result into the arrays of the last one, and shows no last observations."""
+
+    def reset(self, *, seed: Any = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        observations, _ = self.env.reset(seed=seed, options=options)
+        if options is None:
+            self._arrays = [observations.copy(), np.zeros(self.num_envs), *np.zeros((2, self.num_envs), bool)]
+        self._write(observations, *(np.zeros_like(array) for array in self._arrays[1:]))
+        return self._arrays[0], {}
+
+    def step(self, actions: Any) -> Any:
+        *results, _ = self.env.step(actions)
+        self._write(*results)
+        return (*self._arrays, {})
+
+    def _write(self, *results: Any) -> None:
+        for array, result in zip(self._arrays, results, strict=True):
+            array[...] = result
+
+
+class Fresh(Reused):
+    """The same in new arrays."""
+
+    def _write(self, *results: Any) -> None:
+        self._arrays = [np.array(result) for result in results]
+
+
+@every_mode
+@pytest.mark.parametrize("delay", [[0, 0], [2, 1], range(3)])
+def test_a_vector_may_write_into_the_arrays_that_it_has_returned(delay: Any, mode: AutoresetMode) -> None:
+    logs: list[Any] = []
+    for kind in (Fresh, Reused):
+        env = VectorRealtimeDelay(kind(counting_vector(2, mode)), delay, default_action="repeat")
+        env.reset(seed=1)
+        logs.append([])
+        for frame in range(40):
+            *shown, terminated, truncated, info = env.step(np.full((2, 1), float(frame)))
+            over = terminated | truncated
+            last = info["final_obs"][over] if over.any() else over
+            logs[-1].append([each.tolist() for each in (*shown, terminated, truncated, last)])
+    assert logs[0] == logs[1]
+
+
+@every_mode
+@pytest.mark.parametrize("delay", [[0, 0], [2, 1], range(3)])
+def test_a_caller_may_write_into_all_that_a_step_returns(delay: Any, mode: AutoresetMode) -> None:
+    logs: list[Any] = []
+    for writes in (False, True):
+        vector = Tensors(counting_vector(2, mode), *KINDS["torch"]())
+        env = VectorRealtimeDelay(vector, delay, default_action="repeat")
+        observations, info = env.reset(seed=1)
+        returned = [observations, *info["realtime"].values()]
+        logs.append([])
+        for frame in range(40):
+            for array in returned if writes else ():
+                array[...] = ~array if array.dtype == torch.bool else array + 5
+            *results, info = env.step(torch.full((2, 1), float(frame)))
+            over = results[2] | results[3]
+            returned = [*results, *info["realtime"].values(), *([info["final_obs"]] if over.any() else [])]
+            logs[-1].append(
+                [each[over].tolist() if each is info.get("final_obs") else each.tolist() for each in returned]
+            )
+    assert logs[0] == logs[1]
