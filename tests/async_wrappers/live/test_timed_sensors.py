@@ -204,6 +204,15 @@ def test_slices_of_a_box_that_are_not_there_are_one_sentence() -> None:
         runner(lambda: env).run(frames=5)
 
 
+def test_late_sensors_of_another_frame_rate_are_one_sentence() -> None:
+    """Their ages would be in other seconds than the run's."""
+    make_env = lambda: SensorDelay(Numbers(), {"camera": Sensor(0.06, of=slice(0, 1))}, fps=20)  # noqa: E731
+    with pytest.raises(
+        ValueError, match=r"^fps must be 20, that of the environment's sensors, got 50: give SensorDelay"
+    ):
+        runner(make_env).run(frames=5)
+
+
 def test_stamps_are_of_the_monotonic_clock_if_a_machine_has_none_of_its_own() -> None:
     other = Stamping()
     methods = {name: getattr(other, name) for name in ("send", "observe", "close", "observation_space", "action_space")}
