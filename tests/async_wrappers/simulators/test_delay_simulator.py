@@ -189,6 +189,13 @@ def test_a_vector_tells_its_last_actions_at_an_end_too() -> None:
     assert ended > 3
 
 
+class Older(OfGroups):
+    """Has also extras in its observations, as before rsl_rl 3."""
+
+    def get_observations(self) -> Any:
+        return super().get_observations(), {}
+
+
 class Renamed(gym.vector.VectorWrapper):
     """Calls a last observation as ManiSkill does, and shows it where an episode ends."""
 
@@ -223,6 +230,7 @@ def test_last_observations_keep_the_simulators_own_name(delay: int) -> None:
         (lambda: Groups(N), {"delay": [1, 2]}, f"delay must be one for each of {N} environments"),
         (lambda: Groups(N), {"sensors": {"camera": 0.1}}, "sensors must be keys of"),
         (lambda: OfGroups(Groups(N)), {"default_action": Chunk(2)}, "needs a gymnasium.vector.VectorEnv"),
+        (lambda: Older(Groups(N)), {}, "get_observations of env must return a tensor or a TensorDict"),
         (lambda: Groups(N), {"action_window": -1}, "action_window must be"),
         (lambda: tensors(mode=AutoresetMode.NEXT_STEP), {"action_window": 1}, "that resets in the same step"),
         (lambda: gym.make_vec("CartPole-v1", 2), {"latency": 0.1}, "a latency needs fps"),
