@@ -69,7 +69,13 @@ class VecEnvAsVector(gym.vector.VectorEnv[Any, Any, Any]):
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, Info]:
         """Step all robots."""
-        observations, rewards, dones, extras = self.simulator.step(actions)
+        returned = self.simulator.step(actions)
+        if len(returned) != 4:  # with privileged observations, as legged_gym's
+            raise ValueError(
+                f"step of env must return observations, rewards, dones and extras, as rsl_rl's since version 2, got "
+                f"{len(returned)} values: update rsl_rl, or wrap it so"
+            )
+        observations, rewards, dones, extras = returned
         over, self.types = dones != 0, (rewards.dtype, dones.dtype)
         late = extras["time_outs"] != 0 if "time_outs" in extras else over & ~over
         return own(tree_of(observations)), rewards, over & ~late, over & late, dict(extras)

@@ -196,6 +196,20 @@ class Older(OfGroups):
         return super().get_observations(), {}
 
 
+class Privileged(OfGroups):
+    """Returns five values, as legged_gym does."""
+
+    def step(self, actions: Any) -> Any:
+        observations, *rest = super().step(actions)
+        return observations, observations, *rest
+
+
+def test_a_step_of_five_values_is_refused_in_a_sentence() -> None:
+    env = delay_simulator(Privileged(Groups(N)), delay=1, default_action="repeat")
+    with pytest.raises(ValueError, match=r"^step of env must return observations, .*, got 5 values: update rsl_rl"):
+        env.step(actions_of(0))
+
+
 class Renamed(gym.vector.VectorWrapper):
     """Calls a last observation as ManiSkill does, and shows it where an episode ends."""
 
