@@ -58,12 +58,19 @@ class _Sensors:
                 if name not in space.spaces or sensor.of is not None:
                     raise ValueError(f"sensors must be keys of {list(space.spaces)}, got {name!r}: {sensor}")
         elif isinstance(space, Box) and len(space.shape) == 1:
+            whose: dict[int, str] = {}
             for name, sensor in self._sensors.items():
-                if sensor.of is None or not range(space.shape[0])[sensor.of]:
+                size = space.shape[0]
+                if sensor.of is None or not range(size)[sensor.of] or (sensor.of.stop or 0) > size:
                     raise ValueError(
-                        f"sensors must be slices of {space.shape[0]} numbers, got {name!r}: {sensor}: give "
-                        "Sensor(of=slice(...))"
+                        f"sensors must be slices of {size} numbers, got {name!r}: {sensor}: give Sensor(of=slice(...))"
                     )
+                for number in range(size)[sensor.of]:
+                    if whose.setdefault(number, name) != name:
+                        raise ValueError(
+                            f"sensors must have numbers of their own, got number {number} of both {whose[number]!r} "
+                            f"and {name!r}: change one's Sensor(of=slice(...))"
+                        )
         else:
             raise ValueError(f"sensors need observations of a Dict, or of a Box of one axis, got {space}")
         self.space = self._with_ages(space) if shows_age else space
@@ -168,8 +175,8 @@ class SensorDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorAr
         fps: Frames per second, as given or found.
 
     Raises:
-        ValueError: A sensor that is no part of the observations, a rate above the frame rate, or a vector; from
-            `reset`: observations of several libraries or devices.
+        ValueError: A sensor that is no part of the observations or has numbers of another one, a rate above the frame
+            rate, or a vector; from `reset`: observations of several libraries or devices.
     """
 
     def __init__(

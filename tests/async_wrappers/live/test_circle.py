@@ -155,7 +155,9 @@ def test_the_circle_closes_a_simulation_that_is_played_live_measures_the_same(tm
 
 def test_vectors_and_the_planner_take_the_file(tmp_path: Path) -> None:
     file = Latencies(
-        [0.05, 0.06], transport=[0.01, 0.02], sensors={"imu": Sensor(0.04, of=slice(0, 3)), "rest": Sensor(of=slice(3))}
+        [0.05, 0.06],
+        transport=[0.01, 0.02],
+        sensors={"imu": Sensor(0.04, of=slice(0, 2)), "rest": Sensor(of=slice(2, 3))},
     )
     file.to_json(tmp_path / "robot.json")
     assert Trace(tmp_path / "robot.json") == file.latency  # as `plan --trace` reads it
@@ -178,7 +180,7 @@ def test_vectors_and_the_planner_take_the_file(tmp_path: Path) -> None:
         ({"latency": []}, "latencies must be a non-empty list"),
         (
             {"latency": "robot.json", "transport": [0.1]},
-            "transport and sensors must be None with the file 'robot.json'",
+            "transport and sensors must be None: the file 'robot.json' has them",
         ),
     ],
 )

@@ -225,6 +225,11 @@ def test_numbers_of_a_sensor_that_cannot_be_are_named(name: str, value: Any) -> 
 def test_a_slice_that_is_not_there_and_another_kind_of_environment_are_one_sentence() -> None:
     with pytest.raises(ValueError, match=r"^sensors must be slices of 3 numbers, got 'imu'"):
         SensorDelay(Counting(0), {"imu": Sensor(of=slice(3, 5))}, fps=FPS)
+    with pytest.raises(ValueError, match=r"^sensors must be slices of 3 numbers, got 'imu'"):
+        SensorDelay(Counting(0), {"imu": Sensor(of=slice(0, 9))}, fps=FPS)
+    both = {"imu": Sensor(of=slice(0, 2)), "joints": Sensor(of=slice(-2, None))}
+    with pytest.raises(ValueError, match=r"^sensors must have numbers of their own, got number 1 of both 'imu' and"):
+        SensorDelay(Counting(0), both, fps=FPS)
     with pytest.raises(ValueError, match=r"use VectorSensorDelay$"):
         SensorDelay(counting_vector(2, AutoresetMode.SAME_STEP), {"imu": Sensor(of=slice(1))}, fps=FPS)
     vector: Any = Counting(0)
