@@ -188,6 +188,8 @@ class NetworkAgent(Spec):
         """
         there = copy.copy(self)  # which leaves out tensors on a device, as pickling does
         there.device, there.compute = device, replace(self.compute, device=device)
+        if there.compute.torch_device.type != self.compute.torch_device.type:  # as on the host, where graphs are slower
+            there.compute = replace(there.compute, graphs=False)
         there.reader = reader_of(self.observation_space, self.stack_size, there.compute, self.name)
         return there
 

@@ -40,6 +40,7 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from threading import Lock
 from types import FrameType, TracebackType
 from typing import Any
 
@@ -53,8 +54,10 @@ from async_wrappers.agents.losses.loss import PRESENT, Host
 from async_wrappers.agents.spaces.compute import Compute
 from async_wrappers.agents.spaces.schema import leaves, nest
 
+OFTEN = 16  # decisions of a number of rows, before these have a graph of their own
 _EAGER = 3  # runs before the capture, as PyTorch's notes on CUDA graphs advise
 _MOST = 8  # graphs of one function; each holds memory of its own
+_CAPTURING = Lock()  # PyTorch empties its cache before a capture, and refuses to while another thread captures
 
 Draw = Callable[[np.random.Generator], npt.NDArray[Any]]
 
@@ -223,7 +226,8 @@ class Captured:
         if self.eager:
             return self._function(arguments, rng, PRESENT)
         given = [*leaves(arguments)]
-        graph = self._graph_of(tuple((path, *_kind(each)) for path, each in given))
+        # A checkpoint may bring another precision.
+        graph = self._graph_of((self._compute.bf16, *((path, *_kind(each)) for path, each in given)))
         if graph is None:
             return self._function(arguments, rng, PRESENT)
         begun = None if rng is None or graph.captured else rng.bit_generator.state
@@ -239,6 +243,11 @@ class Captured:
             rng.bit_generator.state = begun
         return self._function(arguments, rng, PRESENT)
 
+    def capture(self, run: Callable[[], Any]) -> None:
+        """Make a run so often that its graph is there: for who cannot wait for a capture later."""
+        for _ in range(self._often + _EAGER + 1):
+            run()
+
     def forget(self) -> None:
         """Capture anew, since what the graphs read has been replaced."""
         self._graphs.clear()
@@ -249,9 +258,12 @@ class Captured:
         for graph in known:
             if graph.fits:
                 return graph
-        self._runs[kind] += 1
-        if self._runs[kind] <= self._often or sum(map(len, self._graphs.values())) >= _MOST:
+        if sum(map(len, self._graphs.values())) >= _MOST:
             return None
+        if self._often:
+            self._runs[kind] += 1
+            if self._runs[kind] <= self._often:
+                return None
         graph = _Graph(self._function, self._compute, self._adopts)
         self._graphs.setdefault(kind, known).append(graph)
         return graph
@@ -359,13 +371,14 @@ class _Graph:
 
     def _replay(self, call: Callable[[], Any]) -> Any:
         if self._graph is None:
-            self._graph = torch.cuda.CUDAGraph()
+            graph = torch.cuda.CUDAGraph()
             try:
                 # Other threads may use the device meanwhile, as where an update is computed beside the environment.
-                with torch.cuda.graph(self._graph, stream=self._stream, capture_error_mode="thread_local"):
-                    self._results = call()
+                with _CAPTURING, torch.cuda.graph(graph, stream=self._stream, capture_error_mode="thread_local"):
+                    results = call()
             except RuntimeError as error:
                 raise NotCapturable(f"{_line(_innermost(error.__traceback__))} ({_first_line(error)})") from error
+            self._graph, self._results = graph, results  # whole: after another error it is captured again
         self._graph.replay()
         return self._results
 
@@ -460,6 +473,8 @@ def _forbidden(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str
         to = torch.device(kwargs.get("device") or args[0].device)
         if to.type != args[0].device.type:
             return "copies between the host and the device"
+    if len({each.device.type for each in args if isinstance(each, Tensor)}) > 1:  # a copy, or a scalar of the host
+        return "reads the host's memory"
     return None
 
 

@@ -287,7 +287,9 @@ class Learner:
         """Step the weights; the thread that owns the replay must call `finish_update` afterwards."""
         if self._passes is not None:
             return self._learn_in_passes(sampled, self._passes)
-        return self.apply(self._averaged(self._gradients(sampled)))
+        self._step(self._averaged(self._gradients(sampled)))
+        self._count_update()
+        return self.scalars
 
     @property
     def _present_networks(self) -> Networks:
@@ -395,7 +397,8 @@ class Learner:
         networks = self._present_networks._replace(host=host)
         if isinstance(rng, Inputs):
             average = None if self.average is None else _refuse_to_average
-            networks = networks._replace(updates=host.now(lambda: self.updates_of_all), average=average)
+            updates = host.now(lambda: self.updates_of_all)
+            networks = networks._replace(updates=updates, average=average, check=_refuse_to_check)
         if self._passes is None:
             resample_noise(self._noisy_layers, rng)
         output = self._output(networks, batch, given.get("first_steps"), rng)
@@ -430,7 +433,7 @@ class Learner:
 
     def apply(self, gradients: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
         """Step the weights by gradients, which may come from another learner; return the last batch's scalars."""
-        self._step(gradients)
+        self._step(gradients if self._optimization is None else copies(gradients))  # a graph may keep their place
         self._count_update()
         return self.scalars
 
@@ -465,6 +468,8 @@ class Learner:
         """Return the captured step of the present optimiser; None where nothing is captured."""
         if not self.compute.graphs:
             return None
+        if isinstance(self._optimizer, torch.optim.RMSprop):
+            _count_on_device(self._optimizer)
         return Captured(self._optimized, self.compute, f"the optimiser's step of {self.kind}", adopts=True)
 
     def _count_update(self) -> None:
@@ -622,13 +627,14 @@ class Learner:
 
     def load_optimizer(self, state: Mapping[str, Any]) -> None:
         """Load the optimiser's moments from what `state_dict` returned; its settings stay."""
-        settings = [{**group} for group in self._optimizer.param_groups]
+        saved, own = state["optimizer"], self._optimizer.param_groups
+        groups = saved["param_groups"]
+        if len(groups) == len(own):  # PyTorch refuses others; settings say, too, where steps are counted
+            groups = [{**setting, "params": group["params"]} for setting, group in zip(own, groups, strict=True)]
         before = {parameter: {**moments} for parameter, moments in self._optimizer.state.items()}
-        self._optimizer.load_state_dict(state["optimizer"])
+        self._optimizer.load_state_dict({**saved, "param_groups": groups})
         if self._optimization is not None and not _load_in_place(before, self._optimizer.state):
             self._optimization.forget()
-        for group, setting in zip(self._optimizer.param_groups, settings, strict=True):
-            group.update(setting, params=group["params"])
 
     def take_over(self, weights: Mapping[str, Tensor]) -> None:
         """Continue from the weights of a learner that died: its target is not known, so they become the target too.
@@ -746,6 +752,17 @@ class Learner:
 
 def _given(batch: Batch, first_steps: Batch | None) -> dict[str, Batch]:
     return {"batch": batch} if first_steps is None else {"batch": batch, "first_steps": first_steps}
+
+
+def _count_on_device(optimizer: torch.optim.Optimizer) -> None:
+    """Let an optimiser count its steps where its parameters are, if that is a GPU; it computes the same."""
+    for group in optimizer.param_groups:
+        group["capturable"] = all(parameter.is_cuda for parameter in group["params"])
+    optimizer._warned_capturable_if_run_uncaptured = True  # its first steps are eager
+
+
+def _refuse_to_check(holds: Tensor, refuse: Callable[[], None]) -> NoReturn:
+    raise NotCapturable("the loss checks a number, which a graph would not do again")
 
 
 def _refuse_to_average(tensors: Mapping[str, Tensor], count: Tensor | int) -> NoReturn:

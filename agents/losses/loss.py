@@ -221,10 +221,9 @@ def create_optimizer(
         made = Adam if alike else partial(torch.optim.Adam, fused=True)
         return made(listed, lr=learning_rate, betas=(beta1, beta2), eps=eps)
     if name == "rmsprop":
-        listed = list(parameters)
-        on_gpu = all(parameter.is_cuda for parameter in listed)  # where its steps are counted on the device, for graphs
-        arguments: dict[str, Any] = {"eps": eps, "momentum": momentum, "centered": centered, "capturable": on_gpu}
-        return torch.optim.RMSprop(listed, lr=learning_rate, alpha=decay, **arguments)
+        return torch.optim.RMSprop(
+            parameters, lr=learning_rate, alpha=decay, eps=eps, momentum=momentum, centered=centered
+        )
     return torch.optim.SGD(parameters, lr=learning_rate, momentum=momentum)
 
 

@@ -80,8 +80,7 @@ def delay_simulator(
     terms = RowTerms(delay, noops, latency, None if latency is None else rate, per, playout)
     if isinstance(env, gym.vector.VectorEnv):
         return _delayed(env, terms, default_action, sensors, rate, window)
-    is_pure = hasattr(env, "reset") and hasattr(env, "step")
-    is_pure = is_pure and (_has_sizes(env) or hasattr(env, "default_params"))
+    is_pure = _is_pure(env)
     if is_pure and sensors is not None:
         raise ValueError("sensors need an environment that steps arrays of many robots, got a pure one: leave them out")
     if isinstance(default_action, Chunk):
@@ -101,6 +100,12 @@ def delay_simulator(
         f"env must be a gymnasium.vector.VectorEnv, or have what environments of Isaac Lab, mjlab, rsl_rl, Brax, "
         f"Playground or gymnax have (delay_simulator's table), got {type(env)}: make it a gymnasium.vector.VectorEnv"
     )
+
+
+def _is_pure(env: Any) -> bool:
+    """Return whether it has what pure environments have."""
+    steps = hasattr(env, "reset") and hasattr(env, "step")
+    return steps and (_has_sizes(env) or hasattr(env, "default_params"))
 
 
 def _has_sizes(env: Any) -> bool:
@@ -126,4 +131,6 @@ def _rate_of(env: Any) -> Any:
     if period is None:
         return None
     rate = 1 / float(period)
+    if _is_pure(env):
+        rate /= getattr(env, "action_repeat", 1)  # of Brax's `EpisodeWrapper`, whose step has so many
     return round(rate) if abs(rate - round(rate)) < 1e-4 * rate else rate

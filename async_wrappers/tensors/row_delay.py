@@ -219,6 +219,11 @@ class RowDelay:
         """Return the observation that each row's next decision has read, or would have."""
         return self._shown(rows.plan, rows.frame, rows.due, self._library.which(rows.lands), rows.seen, rows.clock)
 
+    def newest(self, rows: Rows) -> Tree:
+        """Return a copy of each row's newest frame, [N, ...]."""
+        place = rows.clock % self._length
+        return each(lambda ring: self._library.own(ring[place]), rows.seen)
+
     def _shown(self, plan: Any, frame: Array, due: Array, lands: Which, seen: Tree, clock: Any) -> Tree:
         if lands.every:
             return self._ago(seen, clock, frame - due)

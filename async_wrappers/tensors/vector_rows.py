@@ -17,13 +17,20 @@ from async_wrappers.tensors.arrays import Array, Library, Tree, each, first_arra
 from async_wrappers.tensors.row_delay import Outcome, RowDelay, Rows, Step
 from async_wrappers.tensors.row_schedule import DRAWS, EachEpisode, EachFrame, Pool, draws_of
 from async_wrappers.wrappers.copies import Info, VectorEnv, own_copy
-from async_wrappers.wrappers.row_terms import RowTerms, frames_of, is_of_numpy
+from async_wrappers.wrappers.row_terms import LONGEST, RowTerms, frames_of, is_of_numpy
 
 
 def draws_of_terms(terms: RowTerms, seed: int | None) -> NDArray[np.int64]:
-    """Return the delays in frames that episodes or frames draw from, where they do."""
+    """Return the delays in frames that episodes or frames draw from, where they do.
+
+    Raises:
+        ValueError: A latency of too many frames.
+    """
     if terms.latency is not None:
-        return draws_of(terms.latency, terms.fps, seed)
+        draws = draws_of(terms.latency, terms.fps, seed)
+        if (longest := draws.max()) > LONGEST:
+            raise ValueError(f"latency must be <= {LONGEST:,} frames, got {longest}: each of them is kept")
+        return draws
     return np.random.default_rng(np.random.SeedSequence(seed)).choice(np.array(terms.delay), DRAWS)
 
 
@@ -69,7 +76,6 @@ class VectorRows:
         default = library.array(values)
         later = self._mode is AutoresetMode.NEXT_STEP
         self._delay = RowDelay(library, schedule, default, repeats, later, self._chunk)
-        self._observations = observations
         rewards = library.xp.zeros((self._env.num_envs,), dtype=library.xp.float64, device=library.device)
         if library.is_functional or not library.is_on_host:
             rewards = library.xp.astype(rewards, library.xp.float32)
@@ -84,12 +90,16 @@ class VectorRows:
         if self._leads:  # the first step runs the frames before
             lands = due * 0 == self._lands_first(due)
             due = self._library.xp.where(lands, due * 0, due * 0 - 1)
-        return {"deciding": due >= 0, "frame": self._rows.frame, "start": due}
+        return {"deciding": due >= 0, "frame": self._own(self._rows.frame), "start": self._own(due)}
+
+    def _own(self, array: Array) -> Array:
+        """Return a copy of an array of the state, for a caller who may change it; on a device itself."""
+        assert self._library is not None
+        return self._library.own(array) if self._library.looks else array
 
     def restart(self, which: Any, observations: Tree, info: Info) -> tuple[Tree, Info]:
         """Cut the episodes of some rows, bool [N], which begin anew with these observations."""
         assert self._library is not None
-        self._observations = observations
         self._rows = self._delay.restart(self._rows, self._library.array(which), observations)
         shown = self._delay.shown(self._rows)
         return shown, {**info, "realtime": self._begun()}
@@ -127,13 +137,13 @@ class VectorRows:
         realtime = {
             "delay": step.delay,
             "applied": step.applied,
-            "deciding": step.deciding,
-            "closed": step.closed,
+            "deciding": self._own(step.deciding),
+            "closed": self._own(step.closed),
             "interval": step.interval,
             "default_frames": step.default_frames,
-            "frame": step.frame,
-            "start": step.start,
-            "carried_reward": self._rows.reward,
+            "frame": self._own(step.frame),
+            "start": self._own(step.start),
+            "carried_reward": self._own(self._rows.reward),
             "unreported_episodes": episodes,
             "unreported_reward": unreported,
         }
@@ -141,7 +151,7 @@ class VectorRows:
             realtime["executed"] = step.executed
         info = {name: value for name, value in self._info.items() if name.removeprefix("_") not in _FINAL}
         info["realtime"] = realtime
-        if not library.is_on_host or bool(library.xp.any(over)):
+        if self._may_be_any(over):
             ended = {"realtime": {**realtime, "frame": step.final_frame, "start": step.final_start}}
             ended = {**self._of_the_end, **ended}
             info |= {"final_obs": step.final, "_final_obs": over, "final_info": ended, "_final_info": over}
@@ -169,25 +179,29 @@ class VectorRows:
     def _advance(self, sent: Any) -> Outcome:
         """Step the vector, and reset the rows that it leaves to its caller."""
         assert self._library is not None
-        before = self._observations
         observations, rewards, terminated, truncated, self._info = self._env.step(sent)
         last, self._of_the_end = None, dict(self._info.get("final_info", {}))
+        over = terminated | truncated
         if self._mode is AutoresetMode.SAME_STEP:
-            last = self._last_of(self._info, observations, before)
-        elif self._mode is AutoresetMode.DISABLED:
-            over = terminated | truncated
-            if not self._library.is_on_host or bool(self._library.xp.any(over)):
-                last = own_copy_of(self._library, observations)
-                self._of_the_end = self._info
-                observations, self._info = self._env.reset(options={"reset_mask": over})
-        self._observations = observations
+            last = self._last_of(self._info, observations, over)
+        elif self._mode is AutoresetMode.DISABLED and self._may_be_any(over):
+            last = own_copy_of(self._library, observations)
+            self._of_the_end = self._info
+            # A reset may write into the arrays of the step.
+            rewards, terminated, truncated = map(self._library.own, (rewards, terminated, truncated))
+            observations, self._info = self._env.reset(options={"reset_mask": over})
         return Outcome(observations, rewards, terminated, truncated, last)
 
-    def _last_of(self, info: Mapping[str, Any], observations: Tree, before: Tree) -> Tree:
-        """Return the last observations of ended episodes; of a vector that shows none, those of the frame before."""
+    def _may_be_any(self, rows: Array) -> bool:
+        """Return whether some of the rows, bool [N], are set, or nobody may look."""
+        assert self._library is not None
+        return not self._library.is_on_host or bool(self._library.xp.any(rows))
+
+    def _last_of(self, info: Mapping[str, Any], observations: Tree, over: Array) -> Tree:
+        """Return the last observations of the rows that are over; of a vector that shows none, the frame before."""
         given = next((info[name] for name in _LAST if name in info), None)
-        if given is None:
-            return before
+        if given is None:  # a vector may write again into what it has returned
+            return self._delay.newest(self._rows) if self._may_be_any(over) else observations
         if not (isinstance(given, np.ndarray) and given.dtype.hasobject):
             return given
         last = own_copy(observations)

@@ -20,7 +20,7 @@ from async_wrappers.frame_rate import frame_rate
 from async_wrappers.gymnasium_api import begun, stepped
 from async_wrappers.schedule.frames import FrameClock
 from async_wrappers.tensors.arrays import Array, Library, Tree, each, first_array
-from async_wrappers.tensors.sensor_rows import Sensor, SensorRows, ShownReadings, timing_of
+from async_wrappers.tensors.sensor_rows import Sensor, SensorRows, ShownReadings, share_of, timing_of
 from async_wrappers.wrappers.copies import VectorEnv, VectorWrapper
 from async_wrappers.wrappers.lockstep import autoreset_mode
 from async_wrappers.wrappers.measured_latencies import Latencies
@@ -58,21 +58,22 @@ class _Sensors:
                 if name not in space.spaces or sensor.of is not None:
                     raise ValueError(f"sensors must be keys of {list(space.spaces)}, got {name!r}: {sensor}")
         elif isinstance(space, Box) and len(space.shape) == 1:
-            whose: dict[int, str] = {}
+            numbers, of = range(space.shape[0]), dict[int, str]()
             for name, sensor in self._sensors.items():
-                size = space.shape[0]
-                if sensor.of is None or not range(size)[sensor.of] or (sensor.of.stop or 0) > size:
+                if sensor.of is None or not numbers[sensor.of] or (sensor.of.stop or 0) > len(numbers):
                     raise ValueError(
-                        f"sensors must be slices of {size} numbers, got {name!r}: {sensor}: give Sensor(of=slice(...))"
+                        f"sensors must be slices of {len(numbers)} numbers, got {name!r}: {sensor}: give "
+                        "Sensor(of=slice(...))"
                     )
-                for number in range(size)[sensor.of]:
-                    if whose.setdefault(number, name) != name:
+                for each_number in numbers[sensor.of]:
+                    if (other := of.setdefault(each_number, name)) != name:
                         raise ValueError(
-                            f"sensors must have numbers of their own, got number {number} of both {whose[number]!r} "
-                            f"and {name!r}: change one's Sensor(of=slice(...))"
+                            f"sensors must have numbers of their own, got {each_number} of both {other!r} and {name!r}"
                         )
         else:
             raise ValueError(f"sensors need observations of a Dict, or of a Box of one axis, got {space}")
+        for name, sensor in self._sensors.items():
+            share_of(name, sensor, fps)  # refuses rates
         self.space = self._with_ages(space) if shows_age else space
 
     def _with_ages(self, space: gym.Space[Any]) -> gym.Space[Any]:
@@ -143,7 +144,8 @@ class _Sensors:
         }
         stacked = xp.stack(list(ages.values()), axis=1) if self._shows_age else None
         if self._is_dict:
-            joined = {**observation, **{name: shown.value for name, shown in self._shown.items()}}
+            own = self._library.own  # what is shown goes on being shown, whatever a caller writes into it
+            joined = {**observation, **{name: each(own, shown.value) for name, shown in self._shown.items()}}
             return joined if stacked is None else {**joined, AGES: xp.astype(stacked, xp.float32)}, ages
         joined = xp.asarray(observation, copy=True)
         for name, shown in self._shown.items():
@@ -175,8 +177,8 @@ class SensorDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorAr
         fps: Frames per second, as given or found.
 
     Raises:
-        ValueError: A sensor that is no part of the observations or has numbers of another one, a rate above the frame
-            rate, or a vector; from `reset`: observations of several libraries or devices.
+        ValueError: A sensor that is no part of the observations, a rate above the frame rate, or a vector; from
+            `reset`: observations of several libraries or devices.
     """
 
     def __init__(

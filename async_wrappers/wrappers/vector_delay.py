@@ -143,7 +143,8 @@ class VectorRealtimeDelay(VectorWrapper, gym.utils.RecordConstructorArgs):
     in their library and on their device, and nothing waits for it. ``metadata["autoreset_mode"]`` is ``SAME_STEP``;
     `info` has no ``observation_info``, and ``info["realtime"]`` has ``closed`` too: whose decision, or episode, is
     complete with this step, which is where its reward is returned. ``info["final_info"]["realtime"]`` holds arrays. An
-    environment that resets without a last observation is taken to end with the one of the frame before.
+    environment that resets without a last observation is taken to end with the one of the frame before. On a GPU copy
+    what you change of ``info["realtime"]``: it may be of the wrapper's own state.
 
     ``reset(options={"reset_mask": ...})`` cuts the chosen episodes short where the wrapped environment can do that;
     rewards that they carried are dropped.
@@ -201,7 +202,7 @@ class VectorRealtimeDelay(VectorWrapper, gym.utils.RecordConstructorArgs):
         drawn = {"latency": latency, "fps": fps, "per": per, "playout": playout}
         if (batch_size := getattr(env.unwrapped, "batch_size", env.num_envs)) != env.num_envs:
             raise ValueError(f"env must step all {env.num_envs} sub-environments at once, got batch_size={batch_size}")
-        told = {name: value for name, value in drawn.items() if value != _DEFAULTS[name]}
+        told = {name: value for name, value in drawn.items() if np.ndim(value) or value != _DEFAULTS[name]}
         gym.utils.RecordConstructorArgs.__init__(
             self, _disable_deepcopy=True, delay=delay, noops=noops, default_action=default_action, **told
         )

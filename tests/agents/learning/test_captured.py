@@ -109,6 +109,23 @@ def test_only_shapes_that_occur_often_have_a_graph() -> None:
     assert len(run._graphs) == 1
 
 
+def test_arguments_of_endless_kinds_are_not_counted_for_ever() -> None:
+    run = captured(lambda given, rng, host: {"x": given["x"] * given["rate"]})
+    for update in range(30):
+        assert run({"x": torch.ones(1), "rate": 1 / (1 + update)})["x"].item() == pytest.approx(1 / (1 + update))
+    assert len(run._graphs) + len(run._runs) < 20
+
+
+def test_another_precision_has_a_graph_of_its_own() -> None:
+    compute = Compute("cpu", bf16="auto", graphs=True)
+    run = Captured(lambda given, rng, host: {"x": given["x"] * (2 if compute.bf16 else 3)}, compute, "the product")
+    for bf16 in (False, True, False):
+        compute.keep_precision({"bf16": bf16})
+        for _ in range(UPDATES):
+            assert run({"x": torch.ones(1)})["x"].item() == (2 if bf16 else 3)
+    assert len(run._graphs) == 2
+
+
 def reads(x: Tensor) -> Tensor:
     return x * x.sum().item()
 
@@ -135,6 +152,16 @@ def test_what_cannot_be_captured_stays_eager_and_one_warning_names_its_line(func
         warnings.simplefilter("error")
         assert torch.equal(run({"x": 2 * x})["x"], function(2 * x))
     assert run.eager
+
+
+@pytest.mark.parametrize(
+    "function", [lambda x: x * torch.ones(()), lambda x: x.copy_(torch.ones(2)), lambda x: torch.ones(2).to(x.device)]
+)
+def test_what_reads_the_hosts_memory_is_seen(function: Callable[..., Any]) -> None:
+    with HostReads() as watched:
+        function(torch.ones(2, device="meta"))
+    assert len(watched.seen) == 1
+    assert "host" in watched.seen[0]
 
 
 def test_a_function_that_draws_by_itself_stays_eager_with_the_same_draws() -> None:
@@ -237,6 +264,20 @@ def test_a_capture_that_fails_leaves_the_eager_path_with_one_warning(monkeypatch
             else nullcontext()
         ):
             assert run({"x": torch.full((1,), float(call))}, ours)["sum"].item() == call + theirs.random(1).item()
+
+
+def test_a_capture_that_ends_in_another_error_is_not_replayed(monkeypatch: pytest.MonkeyPatch) -> None:
+    device, run = Device(monkeypatch, lambda: None), captured(lambda given, rng, host: {"x": function(given["x"])})
+
+    def function(x: Tensor) -> Tensor:
+        if device.captures == 1:
+            raise ValueError("not now")
+        return 2 * x
+
+    for call in range(5):
+        with pytest.raises(ValueError, match="not now") if call == 3 else nullcontext():
+            assert run({"x": torch.ones(1)})["x"].item() == 2
+    assert device.captures == 2
 
 
 # The updates of every family.
@@ -364,6 +405,50 @@ def test_a_learner_applies_the_gradients_of_another_one() -> None:
     assert_identical(*(learner.state_dict() for learner in learners))
 
 
+def test_gradients_that_a_learner_applies_in_turn_stay_as_they_are() -> None:
+    learners = played(CASES["DQN"])
+    for learner in learners:
+        each = dict(learner.network.named_parameters())
+        in_turn = [{name: torch.full_like(one, value) for name, one in each.items()} for value in (1.0, 2.0)]
+        for update in range(2 * UPDATES):
+            learner.apply(in_turn[update % 2])
+        assert [next(iter(gradients.values())).max().item() for gradients in in_turn] == [1.0, 2.0]
+    assert_identical(*(learner.state_dict() for learner in learners))
+
+
+def test_a_loss_that_checks_a_number_stays_eager() -> None:
+    learners = played(CASES["DQN"], late=True)
+    checked: list[list[bool]] = [[], []]
+    for learner, of_one in zip(learners, checked, strict=True):
+
+        def loss(networks: Any, batch: Any, rng: Any, inner: Any = learner._loss, of_one: Any = of_one) -> LossOutput:
+            networks.check(batch["reward"].sum() > 1e9, lambda: of_one.append(True))
+            output: LossOutput = inner(networks, batch, rng)
+            return output
+
+        learner._loss = loss
+    with pytest.warns(GraphWarning, match="the loss checks a number"):
+        for learner in learners:
+            for _ in range(UPDATES):
+                learner.update()
+            learner.finish_update()
+    assert [len(of_one) for of_one in checked] == [UPDATES, UPDATES]
+
+
+def test_where_steps_are_counted_is_a_setting_and_not_of_a_checkpoint() -> None:
+    made = partial(create_optimizer, name="rmsprop", learning_rate=0.01)
+    _, learner = played(CASES["DQN"], {"optimizer": made})
+    learner.update()
+    state = learner.state_dict()
+    for moments in state["optimizer"]["state"].values():
+        moments["step"] = moments["step"].double()
+    for group in learner._optimizer.param_groups:
+        group["capturable"] = True  # as on a GPU with graphs, where a step on the host could not be counted
+    learner.load_state_dict(state)
+    assert {moments["step"].dtype for moments in learner._optimizer.state.values()} == {torch.float32}
+    assert all(group["capturable"] for group in learner._optimizer.param_groups)
+
+
 @pytest.mark.parametrize("name", ["rmsprop", "sgd", "adam"])
 def test_a_learner_steps_by_any_optimizer_and_at_another_rate(name: str) -> None:
     case = CASES["DQN whose learning rate falls"]
@@ -480,6 +565,13 @@ def test_a_policy_with_graphs_acts_on_new_weights() -> None:
         assert torch.equal(policy.q_values(inputs), other.q_values(inputs))
 
 
+def test_a_policy_on_the_host_has_no_graphs_where_its_learner_is_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    here, there = (CASES["DQN"].spec("cpu", graphs=True) for _ in range(2))
+    monkeypatch.setattr(Compute, "place", lambda compute, network: network)  # there is none here
+    there.compute.__dict__["torch_device"] = torch.device("cuda")
+    assert [spec.on_device("cpu").compute.graphs for spec in (here, there)] == [True, False]
+
+
 def make_vector_policy(graphs: bool) -> Any:
     spec = align(CASES["DQN"].spec("cpu", graphs=graphs))
     return spec.make_vector_policy(make_vector_learner(spec, 1), 1)
@@ -511,3 +603,14 @@ def test_an_update_has_few_operations(name: str, most: int) -> None:
     spec.compute = spec.reader._compute = Compute("cpu", wait=False)
     learner, _ = pair(case, spec, case.spec("cpu"))
     assert watched(learner).operations.total() <= most
+
+
+@pytest.mark.parametrize("name", ["DQN", "full Rainbow", "V-trace", "V-trace with an LSTM", "SAC", "R2D2"])
+def test_a_worker_has_its_graphs_before_it_plays(name: str) -> None:
+    stack = {} if name == "R2D2" else {"stack_size": 1}
+    policy = CASES[name].spec("cpu", graphs=True, **stack).make_policy().policy
+    captured = policy._captured
+    ready = [each for each in ([captured] if isinstance(captured, Captured) else captured.values()) if each._graphs]
+    graphs = [graph for each in ready for known in each._graphs.values() for graph in known]
+    assert graphs and all(graph.captured for graph in graphs)
+    assert len(graphs) == (1 if name in ("DQN", "SAC") else 2)  # with and without noise; both halves

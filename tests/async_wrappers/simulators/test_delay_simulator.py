@@ -148,6 +148,8 @@ def test_groups_are_cut_by_their_numbers_and_closed() -> None:
     assert not extras["realtime"]["deciding"][1]
     assert not shown["policy"][1, 1:].any()
     assert shown["policy"][0].tolist() == before["policy"][0].tolist()
+    env.episode_length_buf = torch.arange(N)
+    assert inner.episode_length_buf.tolist() == [0, 1, 2]
     assert (env.name, env.step_dt, env.unwrapped) == ("groups", 0.02, inner)
     env.close()
     assert inner.is_closed

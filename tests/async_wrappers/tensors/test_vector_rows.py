@@ -14,7 +14,7 @@ import pytest
 import torch
 from array_api_compat import is_jax_array
 from gymnasium.error import ResetNeeded
-from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorWrapper
 from gymnasium.wrappers import RecordEpisodeStatistics
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -324,11 +324,28 @@ def test_rows_that_are_reset_by_a_mask_begin_anew_and_the_others_go_on(kind: str
             {"latency": 0.1, "fps": 50, "per": "frame", "noops": 1},
             "per='frame' needs noops=0, got 1",
         ),
+        ({"latency": "robot.json", "fps": 50}, "latency must be a number of seconds, a list of seconds or a model"),
+        ({"latency": -0.1, "fps": 50}, "latency must be"),
+        ({"latency": 0.1, "fps": 0}, "fps must be > 0 frames per second, got 0"),
     ],
 )
 def test_terms_that_cannot_be_played_are_one_sentence(terms: dict[str, Any], sentence: str) -> None:
     with pytest.raises(ValueError, match=f"^{re.escape(sentence)}"):
         VectorRealtimeDelay(counting_vector(3, AutoresetMode.SAME_STEP), **{"default_action": "repeat", **terms})
+
+
+def test_a_latency_of_too_many_frames_is_refused_before_room_is_made_for_them() -> None:
+    env = VectorRealtimeDelay(counting_vector(2, AutoresetMode.SAME_STEP), latency=1e6, fps=50, default_action="repeat")
+    with pytest.raises(ValueError, match=r"^latency must be <= 100,000 frames, got 50000000: each of them is kept$"):
+        env.reset()
+
+
+def test_a_latency_may_be_an_array_of_seconds() -> None:
+    vector = counting_vector(2, AutoresetMode.SAME_STEP)
+    env = VectorRealtimeDelay(vector, latency=np.array([0.04, 0.04]), fps=50, default_action="repeat")
+    env.reset(seed=0)
+    delays = [env.step(np.zeros((2, 1)))[-1]["realtime"]["delay"].tolist() for _ in range(3)]
+    assert delays == [[0, 0], [0, 0], [2, 2]]
 
 
 def test_default_actions_that_are_asked_for_and_arrays_of_another_library_are_one_sentence() -> None:
@@ -409,3 +426,68 @@ def test_rows_reset_by_a_mask_before_the_first_step_decide_as_after_a_reset() ->
     _, info = env.reset(options={"reset_mask": torch.tensor([True, True])})
     assert info["realtime"]["deciding"].tolist() == [True, True]
     assert info["realtime"]["start"].tolist() == [0, 0]
+
+
+class Reused(VectorWrapper):
+    """Writes each result into the arrays of the last one, and shows no last observations."""
+
+    def reset(self, *, seed: Any = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        observations, _ = self.env.reset(seed=seed, options=options)
+        if options is None:
+            self._arrays = [observations.copy(), np.zeros(self.num_envs), *np.zeros((2, self.num_envs), bool)]
+        self._write(observations, *(np.zeros_like(array) for array in self._arrays[1:]))
+        return self._arrays[0], {}
+
+    def step(self, actions: Any) -> Any:
+        *results, _ = self.env.step(actions)
+        self._write(*results)
+        return (*self._arrays, {})
+
+    def _write(self, *results: Any) -> None:
+        for array, result in zip(self._arrays, results, strict=True):
+            array[...] = result
+
+
+class Fresh(Reused):
+    """The same in new arrays."""
+
+    def _write(self, *results: Any) -> None:
+        self._arrays = [np.array(result) for result in results]
+
+
+@every_mode
+@pytest.mark.parametrize("delay", [[0, 0], [2, 1], range(3)])
+def test_a_vector_may_write_into_the_arrays_that_it_has_returned(delay: Any, mode: AutoresetMode) -> None:
+    logs: list[Any] = []
+    for kind in (Fresh, Reused):
+        env = VectorRealtimeDelay(kind(counting_vector(2, mode)), delay, default_action="repeat")
+        env.reset(seed=1)
+        logs.append([])
+        for frame in range(40):
+            *shown, terminated, truncated, info = env.step(np.full((2, 1), float(frame)))
+            over = terminated | truncated
+            last = info["final_obs"][over] if over.any() else over
+            logs[-1].append([each.tolist() for each in (*shown, terminated, truncated, last)])
+    assert logs[0] == logs[1]
+
+
+@every_mode
+@pytest.mark.parametrize("delay", [[0, 0], [2, 1], range(3)])
+def test_a_caller_may_write_into_all_that_a_step_returns(delay: Any, mode: AutoresetMode) -> None:
+    logs: list[Any] = []
+    for writes in (False, True):
+        vector = Tensors(counting_vector(2, mode), *KINDS["torch"]())
+        env = VectorRealtimeDelay(vector, delay, default_action="repeat")
+        observations, info = env.reset(seed=1)
+        returned = [observations, *info["realtime"].values()]
+        logs.append([])
+        for frame in range(40):
+            for array in returned if writes else ():
+                array[...] = ~array if array.dtype == torch.bool else array + 5
+            *results, info = env.step(torch.full((2, 1), float(frame)))
+            over = results[2] | results[3]
+            returned = [*results, *info["realtime"].values(), *([info["final_obs"]] if over.any() else [])]
+            logs[-1].append(
+                [each[over].tolist() if each is info.get("final_obs") else each.tolist() for each in returned]
+            )
+    assert logs[0] == logs[1]
