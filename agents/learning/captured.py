@@ -350,7 +350,7 @@ class _Graph:
                 torch._foreach_copy_([kept for kept, _ in pairs], [each for _, each in pairs])
 
     def _call(self, inputs: Inputs) -> Any:
-        return self._function(nest(self._paths, self._buffers), inputs, inputs)
+        return self._function(nest(self._paths, self._buffers), inputs, Host(inputs.now, inputs.whether))
 
     def _watch(self, watched: HostReads, inputs: Inputs) -> Any:
         with watched:

@@ -165,7 +165,7 @@ def _read(path: str | os.PathLike[str]) -> tuple[Any, Any, dict[str, Sensor]]:
     content = content if isinstance(content, dict) else {}
     if (written := content.get("format", _FORMAT)) != _FORMAT:
         raise ValueError(
-            f"{named!r} must be of format {_FORMAT}, got {written!r}: read it with the version that wrote it"
+            f"{named!r} must be of format {_FORMAT}, got {written!r}: read it by the version that wrote it"
         )
     sensors, transport = content.get("sensors", {}), content.get("transport_s")
     try:
