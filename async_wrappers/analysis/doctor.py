@@ -135,7 +135,8 @@ def examine(
     seconds = checks.positive("seconds", seconds, "seconds")
     if not sys.platform.startswith("linux"):
         raise ValueError(f"doctor needs Linux, whose settings it knows, got {sys.platform}")
-    sensors = {} if make_machine is None else sense_machine(make_machine, hz, seconds)  # first, as it may be refused
+    # First, as it may be refused, and the rest takes most of a minute.
+    sensors = {} if make_machine is None else sense_machine(make_machine, hz, seconds)
     priority, lock = may_schedule(_PRIORITY), may_lock()
     settings: dict[str, Realtime | None] = {
         "as it is": None,
