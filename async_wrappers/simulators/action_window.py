@@ -142,8 +142,9 @@ class ToldActions(VectorWrapper):
         """Step the vector."""
         observations, rewards, terminated, truncated, info = self.env.step(actions)
         xp = self._xp(observations)
-        if "final_obs" in info:
-            info = {**info, "final_obs": joined(xp, info["final_obs"], self._sent.ended)}
+        for name in ("final_obs", "final_observation"):
+            if name in info:
+                info = {**info, name: joined(xp, info[name], self._sent.ended)}
         return joined(xp, observations, self._sent.window), rewards, terminated, truncated, info
 
     def _xp(self, observations: Tree) -> Any:

@@ -51,9 +51,10 @@ def delay_simulator(
                                                      params)`` (gymnax)
     ================================================ ==================================================================
 
-    A step is one frame. Each robot is under the delay of a `RealtimeDelay` of its own; delays, rewards and
-    ``["realtime"]`` of infos or extras are those of `VectorRealtimeDelay`. Before an episode's first action lands, the
-    robot receives the default action whatever the policy answers, and the reward is carried.
+    A step is one frame (the first one of a vector also runs those before anybody's first action). Each robot is under
+    the delay of a `RealtimeDelay` of its own; delays, rewards and ``["realtime"]`` of infos or extras are those of
+    `VectorRealtimeDelay`. Before an episode's first action lands, the robot receives the default action whatever the
+    policy answers, and the reward is carried.
 
     A pure environment carries what it knows in its state, so it goes through ``jit``, ``vmap`` and ``scan``. Each copy
     takes its delays by a number that its ``rng`` draws.
@@ -69,7 +70,8 @@ def delay_simulator(
         playout: As there.
         sensors: As in `VectorSensorDelay`; they stand inside of the delay. Not of pure environments.
         action_window: The actions that were sent on so many last frames are joined to each vector of real numbers of
-            the observation, newest last; with as many as the delay it is Markov again.
+            the observation, newest last, up to the frame before the one on which the next action lands; with as many as
+            the delay it is Markov again. An inference knows when they land if its delay is constant, or a playout.
 
     Raises:
         ValueError: No interface fits, or an argument does not fit the interface.

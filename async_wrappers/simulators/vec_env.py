@@ -42,14 +42,23 @@ class VecEnvAsVector(gym.vector.VectorEnv[Any, Any, Any]):
     Attributes:
         simulator: That.
         types: Of the rewards and dones that it gives; a delay adds rewards up with more digits.
+
+    Raises:
+        ValueError: It shows something else than a tensor, or a dict of tensors.
     """
 
     types: Any = None
 
     def __init__(self, env: Any) -> None:
         self.simulator, self.num_envs = env, env.num_envs
+        shown = tree_of(env.get_observations())
+        if isinstance(shown, tuple):  # before rsl_rl 3, with extras
+            raise ValueError(
+                f"get_observations of env must return a tensor or a TensorDict, as rsl_rl's since version 3, got "
+                f"{len(shown)} values: update rsl_rl"
+            )
         self.metadata = {"autoreset_mode": AutoresetMode.SAME_STEP}
-        self.single_observation_space = _space(tree_of(env.get_observations()))
+        self.single_observation_space = _space(shown)
         self.single_action_space = Box(-np.inf, np.inf, (env.num_actions,), np.float32)
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
         self.action_space = batch_space(self.single_action_space, self.num_envs)

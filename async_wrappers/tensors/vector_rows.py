@@ -65,6 +65,7 @@ class VectorRows:
         self._env, self._mode, self._terms, self._default, self._chunk = env, mode, terms, default, chunk
         self._library: Library | None = None
         self._leads = False
+        self._names = {_LAST[0]}  # of last observations: Gymnasium's, and the vector's own
 
     def begin(self, observations: Tree, info: Info, seed: Any) -> tuple[Tree, Info]:
         """Begin all episodes with the vector's first observations."""
@@ -154,7 +155,9 @@ class VectorRows:
         if self._may_be_any(over):
             ended = {"realtime": {**realtime, "frame": step.final_frame, "start": step.final_start}}
             ended = {**self._of_the_end, **ended}
-            info |= {"final_obs": step.final, "_final_obs": over, "final_info": ended, "_final_info": over}
+            info |= {"final_info": ended, "_final_info": over}
+            for name in self._names:
+                info |= {name: step.final, f"_{name}": over}
         return step.observation, step.reward, step.terminated, step.truncated, info
 
     def _frame(self, given: Any) -> Step:
@@ -199,9 +202,10 @@ class VectorRows:
 
     def _last_of(self, info: Mapping[str, Any], observations: Tree, over: Array) -> Tree:
         """Return the last observations of the rows that are over; of a vector that shows none, the frame before."""
-        given = next((info[name] for name in _LAST if name in info), None)
-        if given is None:  # a vector may write again into what it has returned
+        name = next((name for name in _LAST if name in info), None)
+        if name is None:  # a vector may write again into what it has returned
             return self._delay.newest(self._rows) if self._may_be_any(over) else observations
+        given, self._names = info[name], {_LAST[0], name}
         if not (isinstance(given, np.ndarray) and given.dtype.hasobject):
             return given
         last = own_copy(observations)

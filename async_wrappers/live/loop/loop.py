@@ -95,6 +95,7 @@ from async_wrappers.live.world.environment import (
     FrameStatus,
     phase_state_of,
     refuse_oracles,
+    refuse_other_rate,
     score_of,
     set_phase_state,
     timed_sensors_of,
@@ -261,6 +262,8 @@ class EnvironmentLoop:
         self._limiters = limiters_of(env)
         self._check = observation_check(env.observation_space)
         self._sensors, self._is_stamped = timed_sensors_of(env), isinstance(env, MachineEnv)
+        if self._sensors and not self._is_stamped:
+            refuse_other_rate(env, config.fps)
         self._frame_ns = 1e9 / float(config.fps)
         self._ages: list[float] = []  # of the newest observation, in seconds, by sensor
         if self._guard is not None:

@@ -118,7 +118,10 @@ class SensorReadings:
 
         apart = self._apart
         if not apart:
-            raise ValueError(f"{self.name!r} must show three readings or more to be simulated, got {len(self.seen)}")
+            raise ValueError(
+                f"{self.name!r} must show three readings or more to be simulated, got {len(self.seen)} "
+                "after an episode's first: let the run be longer, or do not name it in timed_sensors"
+            )
         if sum(each.frames > 1 for each in self.seen if each.apart) <= _ALIKE * len(apart):  # a new one on each frame
             return Sensor(ReadingAges([each.age / 1e9 for each in self.seen], fps), of=self.of)
         period = float(np.median(apart))

@@ -12,6 +12,7 @@ from async_wrappers.checks import plain_data
 from async_wrappers.live.report.report import Measurements
 from async_wrappers.live.world.machine import as_environment
 from async_wrappers.own_returns import with_own_returns
+from async_wrappers.schedule.frames import as_fraction
 from async_wrappers.wrappers.action_history import CommittedActions, DecisionDelay
 from async_wrappers.wrappers.committed_prefix import CommittedPrefix
 
@@ -78,6 +79,20 @@ def timed_sensors_of(env: gym.Env[Any, Any]) -> dict[str, slice | None]:
         if of is not None and not (isinstance(space, gym.spaces.Box) and range(space.shape[0])[of]):
             raise ValueError(f"timed_sensors must be slices of the numbers of {space}, got {name!r}: {of}")
     return sensors
+
+
+def refuse_other_rate(env: gym.Env[Any, Any], fps: Any) -> None:
+    """Refuse sensors that are late at another frame rate than the run's: their seconds would not be the run's.
+
+    Raises:
+        ValueError: The environment's ``fps``, as `SensorDelay` has it, is another.
+    """
+    its = env.get_wrapper_attr("fps") if env.has_wrapper_attr("fps") else None
+    if its is not None and abs(float(as_fraction(its) / as_fraction(fps)) - 1) > 1e-6:
+        raise ValueError(
+            f"fps must be {float(its):g}, that of the environment's sensors, got {float(fps):g}: give "
+            f"SensorDelay(fps={float(fps):g}), or play at {float(its):g}"
+        )
 
 
 def score_of(info: Mapping[str, Any], rewards: float) -> float:

@@ -129,7 +129,6 @@ class _CheckedMachine:
                 f"hold_action of {self.name} must be a function of an observation, got {machine.hold_action!r}: name "
                 "an action that is safe at any time noop_action"
             )
-        self._now: Callable[[], float] = getattr(machine, "now", time.monotonic)
         self._closed = False
 
     def reset(self, seed: int | None, options: dict[str, Any] | None) -> tuple[Any, dict[str, Any]]:
@@ -199,6 +198,15 @@ class _CheckedMachine:
                     f"got {stamps[name]!r}"
                 )
         return {**info, "sensor_ages": {name: max(age, 0.0) for name, age in ages.items()}}
+
+    def _now(self) -> float:
+        """Return the time of the clock that stamps readings."""
+        if not hasattr(self.machine, "now"):
+            return time.monotonic()
+        try:
+            return float(now := self._call("now"))
+        except (TypeError, ValueError):
+            raise self._failed(f"now must return seconds, got {now!r:.200}") from None
 
     def _call(self, method: str, *arguments: Any, **named: Any) -> Any:
         if self._closed:

@@ -150,6 +150,14 @@ def test_it_measures_the_ages_of_a_machines_sensors_at_rest(monkeypatch: pytest.
     assert machine.heard == [0.5] * 5
 
 
+def test_a_machine_is_refused_before_anything_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    measured = list[str]()
+    monkeypatch.setattr(doctor, "_measure", lambda name, *rest: measured.append(name))
+    with pytest.raises(ValueError, match="must be a Machine"):
+        doctor.examine(50, 0.1, make_machine=object)
+    assert not measured
+
+
 @pytest.mark.parametrize(
     ("lacks", "sentence"),
     [("timed_sensors", "timed_sensors, whose readings it stamps"), ("noop_action", "noop_action or hold_action")],

@@ -178,7 +178,7 @@ def test_vectors_and_the_planner_take_the_file(tmp_path: Path) -> None:
         ({"latency": []}, "latencies must be a non-empty list"),
         (
             {"latency": "robot.json", "transport": [0.1]},
-            "transport and sensors must be None with the file 'robot.json'",
+            "transport and sensors must be None: the file 'robot.json' has them",
         ),
     ],
 )

@@ -144,6 +144,26 @@ def test_a_stamp_that_cannot_be_closes_the_machine_with_one_sentence(stamps: Any
         env.step(STILL)
 
 
+def no_time() -> float:
+    raise OSError("no clock")
+
+
+@pytest.mark.parametrize(
+    ("now", "sentence"),
+    [
+        (5.0, "now raised TypeError: 'float' object is not callable"),
+        (no_time, "now raised OSError: no clock"),
+        (lambda: None, "now must return seconds, got None"),
+    ],
+)
+def test_a_clock_that_fails_closes_the_machine_with_one_sentence(now: Any, sentence: str) -> None:
+    machine, closed = Stamping(), list[bool]()
+    machine.now, machine.close = now, lambda: closed.append(True)  # type: ignore[method-assign]
+    with pytest.raises(MachineFailed, match=f"^Stamping was closed, as its {sentence}"):
+        MachineEnv(machine, waits=False).reset()
+    assert closed == [True]
+
+
 def test_a_clock_that_is_a_little_ahead_is_taken_for_now() -> None:
     machine = Awry()
     machine.stamps = {"camera": machine.now() + 1 / FPS + 0.0005}
@@ -182,6 +202,15 @@ def test_slices_of_a_box_that_are_not_there_are_one_sentence() -> None:
     env.timed_sensors = {"imu": slice(90, 95)}
     with pytest.raises(ValueError, match=r"^timed_sensors must be slices of the numbers of Box"):
         runner(lambda: env).run(frames=5)
+
+
+def test_late_sensors_of_another_frame_rate_are_one_sentence() -> None:
+    """Their ages would be in other seconds than the run's."""
+    make_env = lambda: SensorDelay(Numbers(), {"camera": Sensor(0.06, of=slice(0, 1))}, fps=20)  # noqa: E731
+    with pytest.raises(
+        ValueError, match=r"^fps must be 20, that of the environment's sensors, got 50: give SensorDelay"
+    ):
+        runner(make_env).run(frames=5)
 
 
 def test_stamps_are_of_the_monotonic_clock_if_a_machine_has_none_of_its_own() -> None:
@@ -250,7 +279,9 @@ def test_a_measured_rate_is_that_fraction_of_the_frame_rate_which_is_simple_and_
 
 def test_a_sensor_that_has_shown_too_few_readings_is_one_sentence() -> None:
     report = runner(Stamping).run(frames=5)
-    with pytest.raises(ValueError, match=r"^'camera' must show three readings or more to be simulated, got 1$"):
+    with pytest.raises(
+        ValueError, match=r"^'camera' must show three readings or more to be simulated, got 1 after an episode"
+    ):
         report.latencies()
 
 

@@ -189,6 +189,39 @@ def test_a_vector_tells_its_last_actions_at_an_end_too() -> None:
     assert ended > 3
 
 
+class Older(OfGroups):
+    """Has also extras in its observations, as before rsl_rl 3."""
+
+    def get_observations(self) -> Any:
+        return super().get_observations(), {}
+
+
+class Renamed(gym.vector.VectorWrapper):
+    """Calls a last observation as ManiSkill does, and shows it where an episode ends."""
+
+    def step(self, actions: Any) -> Any:
+        *rest, info = self.env.step(actions)
+        over = rest[2] | rest[3]
+        return *rest, {"final_observation": info["final_obs"], "_final_observation": over} if over.any() else {}
+
+
+@pytest.mark.parametrize("delay", [0, 2])
+def test_last_observations_keep_the_simulators_own_name(delay: int) -> None:
+    env = delay_simulator(Renamed(tensors()), delay=delay, default_action="repeat", action_window=2)
+    env.reset(seed=0)
+    ends = 0
+    for step in range(30):
+        _, _, terminated, truncated, info = env.step(actions_of(step).double())
+        over = terminated | truncated
+        assert ("final_observation" in info) == bool(over.any())
+        if over.any():
+            assert info["final_observation"].tolist() == info["final_obs"].tolist()
+            assert info["_final_observation"].tolist() == over.tolist()
+            assert info["final_observation"].shape == (N, 5)
+            ends += 1
+    assert ends > 3
+
+
 @pytest.mark.parametrize(
     ("make", "terms", "sentence"),
     [
@@ -197,6 +230,7 @@ def test_a_vector_tells_its_last_actions_at_an_end_too() -> None:
         (lambda: Groups(N), {"delay": [1, 2]}, f"delay must be one for each of {N} environments"),
         (lambda: Groups(N), {"sensors": {"camera": 0.1}}, "sensors must be keys of"),
         (lambda: OfGroups(Groups(N)), {"default_action": Chunk(2)}, "needs a gymnasium.vector.VectorEnv"),
+        (lambda: Older(Groups(N)), {}, "get_observations of env must return a tensor or a TensorDict"),
         (lambda: Groups(N), {"action_window": -1}, "action_window must be"),
         (lambda: tensors(mode=AutoresetMode.NEXT_STEP), {"action_window": 1}, "that resets in the same step"),
         (lambda: gym.make_vec("CartPole-v1", 2), {"latency": 0.1}, "a latency needs fps"),
