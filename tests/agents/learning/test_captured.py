@@ -383,6 +383,13 @@ def test_a_learner_with_graphs_equals_the_plain_one_bit_for_bit(name: str, late:
     assert_identical(*(learner.state_dict() for learner in learners))
 
 
+def test_a_learner_without_a_policy_is_captured_too() -> None:
+    case = CASES["SAC in two phases"]
+    _, learner = pair(case, case.spec("cpu"), case.spec("cpu", graphs=True))
+    learner.update()
+    assert not learner._gradient.eager
+
+
 def test_a_learner_whose_gradients_are_averaged_in_place_steps_by_the_average() -> None:
     def halved(gradients: Mapping[str, Tensor], count: Any) -> Mapping[str, Tensor]:
         for gradient in gradients.values():
