@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from async_wrappers.agents.acting.decisions import DecisionRandom, Decisions, PolicyOutput, only_decision
 from async_wrappers.agents.hyperparameters import SHARE, factory, number, settings, whole
-from async_wrappers.agents.learning.captured import Captured, copies
+from async_wrappers.agents.learning.captured import OFTEN, Captured, copies
 from async_wrappers.agents.losses.loss import Host
 from async_wrappers.agents.needs_and_offers import refuse_unknown_frames
 from async_wrappers.agents.networks.noisy import NoisyLinear
@@ -282,8 +282,6 @@ def resample_noise(layers: Sequence[NoisyLinear], rng: np.random.Generator | Non
 # The epsilon-greedy policy of agents whose networks give a value to each action.
 
 
-_OFTEN = 16  # decisions of a number of rows, before these have a graph of their own
-
 Values = Callable[[nn.Module, Any, np.random.Generator], Tensor]
 """From (network, inputs, generator) to Q-values [R, A]."""
 
@@ -334,7 +332,7 @@ class EpsilonGreedyPolicy:
         self._leaves_values = leaves_values
         self._captured: Captured | None = None
         if self.compute.graphs:
-            self._captured = Captured(self._values_of, self.compute, "values to act by", often=_OFTEN)
+            self._captured = Captured(self._values_of, self.compute, "values to act by", often=OFTEN)
 
     def act(self, inputs: Any, state: Any, decisions: Sequence[Decision]) -> PolicyOutput:
         """Return the chosen actions [R] for stacks [R, k, *shape], or for a dict of them."""
@@ -412,6 +410,12 @@ class EpsilonGreedyPolicy:
         if self._captured is not None:
             return copies(self._captured({"inputs": self._read(inputs), "noisy": noisy}, rng))["values"]
         return self._computed(self._read(inputs), rng, noisy)
+
+    def prepare(self, inputs: Any) -> None:
+        """Capture decisions of as many rows, where there are graphs: a worker has no time for it later."""
+        for noisy in (False, True) if self._noisy_layers else (False,):
+            if self._captured is not None:
+                self._captured.capture(partial(self._q_values, inputs, self._random.draw(0, 0, eval_mode=True), noisy))
 
     def _values_of(self, given: Mapping[str, Any], rng: Any, host: Host) -> dict[str, Tensor]:
         """Return values; a function of tensors (`learning.captured`)."""

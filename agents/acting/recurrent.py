@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from operator import itemgetter
 from typing import Any
 
@@ -21,7 +21,7 @@ from async_wrappers.agents.acting.decisions import (
     PolicyOutput,
     WorkerPolicy,
 )
-from async_wrappers.agents.learning.captured import Captured, Function, copies
+from async_wrappers.agents.learning.captured import OFTEN, Captured, Function, copies
 from async_wrappers.agents.learning.diverged import cause_of_action
 from async_wrappers.agents.losses.loss import Host
 from async_wrappers.agents.spaces.actions import Actions, NotFinite
@@ -29,8 +29,6 @@ from async_wrappers.agents.spaces.compute import Compute, Reader
 from async_wrappers.agents.spaces.schema import STATE, TORSO_VERSION, VERSION, each_part, first_array
 from async_wrappers.agents.spec import Spec
 from async_wrappers.policy import Decision, Memory
-
-_OFTEN = 16  # decisions of a number of rows, before these have a graph of their own
 
 Choose = Callable[..., tuple[Any, dict[str, Any]]]
 """From what the network gives [R, ...], the decisions, and what `DecisionRandom.for_actions` draws, to
@@ -80,7 +78,7 @@ class RecurrentPolicy:
         if compute.graphs:
             parts: dict[str, Function] = {"whole": self._of_whole, "light": self._of_light, "slow": self._of_slow}
             self._captured = {
-                part: Captured(function, compute, f"a decision ({part} network)", often=_OFTEN)
+                part: Captured(function, compute, f"a decision ({part} network)", often=OFTEN)
                 for part, function in parts.items()
             }
         self._blanks: dict[int, list[Tensor]] = {}  # by the number of rows, where nothing is remembered
@@ -181,6 +179,21 @@ class RecurrentPolicy:
         if isinstance(outputs, tuple):
             return tuple(map(_only_step, outputs)), core
         return outputs[0], core
+
+    def prepare(self, inputs: Any) -> None:
+        """Capture decisions of as many rows, where there are graphs: a worker has no time for it later.
+
+        The light half of a network with a fast path is captured when it is used.
+        """
+        for part, captured in self._captured.items():
+            if part == "whole" and not self.remembers:
+                captured.capture(partial(self.first_outputs, inputs))
+            elif part == "slow" and self.remembers:
+                captured.capture(partial(self.encode, inputs))
+            elif part == "light" and self.remembers and self.fast_age is None:
+                features = self.encode(inputs)
+                blank = self._blank(len(features))
+                captured.capture(partial(self._forward, self.network.decide, features.unsqueeze(0), blank))
 
     # The same as functions of tensors (`learning.captured`).
 
@@ -286,6 +299,7 @@ class SplitWorkerPolicy(OfWorker):
                 f"state) to play live with memory, as SequenceNetwork has, got {type(policy.network).__name__}"
             )
         super().__init__(policy, without_tuples, whole_stacks)
+        policy.prepare(blank)
         self.fast_age = policy.fast_age
         encoded = policy.encode(blank)
         self._dtype = encoded.dtype  # of the network's features, float32 or narrower
@@ -332,6 +346,7 @@ def one_row(
     """Return a policy over sequences as a worker calls it: in two halves where it remembers, else as it is."""
     if policy.remembers:
         return SplitWorkerPolicy(policy, blank, without_tuples, whole_stacks)
+    policy.prepare(blank)
     return WorkerPolicy(policy, without_tuples, whole_stacks)
 
 

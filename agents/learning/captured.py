@@ -54,6 +54,7 @@ from async_wrappers.agents.losses.loss import PRESENT, Host
 from async_wrappers.agents.spaces.compute import Compute
 from async_wrappers.agents.spaces.schema import leaves, nest
 
+OFTEN = 16  # decisions of a number of rows, before these have a graph of their own
 _EAGER = 3  # runs before the capture, as PyTorch's notes on CUDA graphs advise
 _MOST = 8  # graphs of one function; each holds memory of its own
 _CAPTURING = Lock()  # PyTorch empties its cache before a capture, and refuses to while another thread captures
@@ -242,6 +243,11 @@ class Captured:
             rng.bit_generator.state = begun
         return self._function(arguments, rng, PRESENT)
 
+    def capture(self, run: Callable[[], Any]) -> None:
+        """Make a run so often that its graph is there: for who cannot wait for a capture later."""
+        for _ in range(self._often + _EAGER + 1):
+            run()
+
     def forget(self) -> None:
         """Capture anew, since what the graphs read has been replaced."""
         self._graphs.clear()
@@ -344,7 +350,7 @@ class _Graph:
                 torch._foreach_copy_([kept for kept, _ in pairs], [each for _, each in pairs])
 
     def _call(self, inputs: Inputs) -> Any:
-        return self._function(nest(self._paths, self._buffers), inputs, inputs)
+        return self._function(nest(self._paths, self._buffers), inputs, Host(inputs.now, inputs.whether))
 
     def _watch(self, watched: HostReads, inputs: Inputs) -> Any:
         # In inference mode operations of several parts are seen as one, whose parts autocast does not cast then.
@@ -420,6 +426,11 @@ class HostReads(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.seen: list[str] = []
         self.operations: Counter[str] = Counter()
         self._looks = True
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Let PyTorch not keep its compiler off this class: for that it would import it, which takes seconds."""
+        return False
 
     def paused(self) -> _Paused:
         """Return a context whose operations are not meant."""

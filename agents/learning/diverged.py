@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from async_wrappers.agents.spaces.schema import each_array, in_brackets, leaves
+from async_wrappers.array_libraries import on_host
 from async_wrappers.files import write_atomically
-from async_wrappers.tensors.arrays import on_host
 
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)  # a network takes each in its own
 

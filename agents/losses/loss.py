@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator, Iterable, Mapping
 from functools import partial
 from itertools import accumulate
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple
 
 import gin
 import numpy as np
@@ -123,8 +123,12 @@ class Adam(torch.optim.Adam):
 
     def _begin_moments(self) -> None:
         """Begin the moments of parameters that have their first gradient: zeros, all of them in a few operations."""
-        each = (parameter for group in self.param_groups for parameter in group["params"])
-        new = [parameter for parameter in each if parameter.grad is not None and parameter not in self.state]
+        new = [
+            parameter
+            for group in self.param_groups
+            for parameter in group["params"]
+            if parameter.grad is not None and parameter not in self.state
+        ]
         if not new:
             return
         averages, squares = torch._foreach_sub(new, new), torch._foreach_sub(new, new)  # in the weights' layout
@@ -267,27 +271,19 @@ def polynomial_decay(updates: int, over: int, power: float = 1.0, end: float = 0
 Batch = Mapping[str, Any]  # tensors; "observation" and "next_observation" may be dicts of them
 
 
-class Host(Protocol):
-    """Numbers and choices of the host that change between two runs of a function."""
+class Host(NamedTuple):
+    """Numbers and choices of the host that change between two runs of a function: as it is called, those of now.
 
-    def now(self, number: Callable[[], float]) -> Any:
-        """Return a number as it is; or, where a graph replays the function, as a scalar tensor that is filled anew."""
+    Attributes:
+        now: Returns a number as it is; or, where a graph replays the function, as a scalar tensor that is filled anew.
+        whether: Returns the outcome of a choice; each has a graph of its own.
+    """
 
-    def whether(self, choice: Callable[[], bool]) -> bool:
-        """Return the outcome of a choice; each has a graph of its own."""
-
-
-class _Present:
-    """The host of a function that is called."""
-
-    def now(self, number: Callable[[], float]) -> Any:
-        return number()
-
-    def whether(self, choice: Callable[[], bool]) -> bool:
-        return choice()
+    now: Callable[[Callable[[], float]], Any] = lambda number: number()
+    whether: Callable[[Callable[[], bool]], bool] = lambda choice: choice()
 
 
-PRESENT: Host = _Present()
+PRESENT = Host()
 
 
 def _check_now(holds: Tensor, refuse: Callable[[], None]) -> None:

@@ -26,7 +26,7 @@ from async_wrappers.agents.play.lessons import Advice
 from async_wrappers.agents.replay.n_step import ActorPriorities
 from async_wrappers.agents.spaces.schema import EFFECT, START, blank_actions, each_array, rows_of
 from async_wrappers.agents.spec import Spec
-from async_wrappers.tensors.arrays import alike, own_array
+from async_wrappers.array_libraries import alike, own_array
 from async_wrappers.wrapper_statistics import Statistics
 
 _EVER, _NEVER = 2**62, 2**63 - 1  # frames

@@ -34,7 +34,7 @@ from async_wrappers.agents.replay.segments import Segment
 from async_wrappers.agents.replay.sequences import Assembly
 from async_wrappers.agents.replay.unrolls import SourceSpec, StandardReplay, UnrollReplay
 from async_wrappers.agents.spaces.schema import STATE, Arrays, Column, each_array
-from async_wrappers.tensors.arrays import alike, joined_arrays, on_host
+from async_wrappers.array_libraries import alike, joined_arrays, on_host
 
 # How many unrolls can wait
 # =========================
@@ -222,7 +222,8 @@ class UnrollQueue(Saved):
             RuntimeError: The queue is full without an update, although acting should wait for the learner.
         """
         for name, column in self._columns.items():
-            self._columns[name] = alike(column, unrolls[name])
+            if type(column) is not type(unrolls[name]):
+                self._columns[name] = alike(column, unrolls[name])
         for row in range(len(unrolls["mask"])):
             full = len(self) >= (self._capacity if begun or self._grows else self._least)
             if full and self._makes_room and begun:

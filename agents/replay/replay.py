@@ -31,7 +31,7 @@ from async_wrappers.agents.replay.ring import FINAL, Ring
 from async_wrappers.agents.replay.segments import Segment, joined
 from async_wrappers.agents.replay.selectors import SELECTORS, Selector, Uniform
 from async_wrappers.agents.spaces.schema import WHOLE_NUMBER, Arrays, Column, TransitionSchema
-from async_wrappers.tensors.arrays import on_host
+from async_wrappers.array_libraries import on_host
 
 
 class Replay(Saved):

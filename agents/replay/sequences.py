@@ -84,7 +84,7 @@ from async_wrappers.agents.spaces.schema import (
     TransitionSchema,
     batch_of_one,
 )
-from async_wrappers.tensors.arrays import alike, on_host, own_array, stacked
+from async_wrappers.array_libraries import alike, on_host, own_array, stacked
 
 SEQUENCES_OF_A_PIECE = 64  # that go to or come from a file at a time, which bounds the memory that a load needs
 
@@ -317,8 +317,11 @@ class Assembly:
         at, age = self._present(env_ids), self._age[env_ids]
         begins = age == 0
         for name, array in zip(self.observation_names, observation, strict=True):
-            buffer = self._buffers[name] = alike(self._buffers[name], array)
-            buffer[at[0], at[1] + self.stack_size - 1] = alike(array, buffer)
+            buffer = self._buffers[name]
+            if type(buffer) is not type(array):  # the first tensors, or an array of NumPy's after them
+                buffer = self._buffers[name] = alike(buffer, array)
+                array = alike(array, buffer)
+            buffer[at[0], at[1] + self.stack_size - 1] = array
         self._buffers["age"][at] = age
         self._buffers["previous_action"][at] = self._last_action[env_ids]
         self._buffers["previous_action"][env_ids[begins], self._position[env_ids[begins]]] = self._none

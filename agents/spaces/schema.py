@@ -41,8 +41,8 @@ import numpy.typing as npt
 from array_api_compat import is_torch_array
 from gymnasium.spaces import Box, Dict, Tuple
 
+from async_wrappers.array_libraries import on_host
 from async_wrappers.observations import array_of
-from async_wrappers.tensors.arrays import on_host
 
 # Names of extras: arrays that a policy returns beside its action.
 STATE = "state"  # the state of a policy with memory after its decision

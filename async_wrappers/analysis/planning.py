@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from async_wrappers import posix
+from async_wrappers.analysis import which_way
 from async_wrappers.analysis.forecast import FRESH, PLAYOUTS, Forecast, Forecaster, Slots
 from async_wrappers.checks import flag, positive, whole
 from async_wrappers.files import path_of, write_text_atomically
@@ -88,6 +89,8 @@ class Plan:
     def to_dict(self) -> dict[str, Any]:
         """Return the plan as plain data, None where there is no number."""
         plain = asdict(self) | {"verdict": self.verdict, "configuration": self.configuration}
+        remedy, delay = self.way or (None, 0)
+        plain["way"] = remedy and {"name": remedy.name, "lines": remedy.lines(delay), "share": remedy.share}
         return {**plain, **{name: list(plain[name]) for name in ("rules", "slots", "advice")}}
 
     def to_json(self, path: str | Path) -> None:
@@ -148,6 +151,33 @@ class Plan:
         if one is None or one.first_action_s is None or needs_none or 1000 / self.fps < self.loop_ms:
             return None
         return one.chunk_frames if one.first_action_s < self.seconds else None
+
+    @property
+    def way(self) -> tuple[which_way.Remedy, int] | None:
+        """The row of docs/concepts/which_way.md that the plan comes to, and its delay in frames.
+
+        None where no way helps: no action lands within an episode, or the loop's own work does not fit into a frame.
+        """
+        enough, rules = self.enough, {row.rule: row for row in self.rules}
+        if 1000 / self.fps < self.loop_ms:
+            return None
+        found, row = which_way.SEQUENTIAL, rules.get("sequential")
+        if self.verdict.startswith("yes"):
+            found, row = which_way.TOLD, enough
+            if enough is not None and enough.workers == 1:
+                found = which_way.IN_TIME
+            elif self.fast_age is not None:
+                found = which_way.FAST_PATH
+        elif self.chunk is not None:
+            found, row = which_way.CHUNKS, rules.get("never_resting")
+        if (
+            row is None
+            or row.p99_delay_frames is None
+            or row.first_action_s is None
+            or row.first_action_s >= self.seconds
+        ):
+            return None
+        return found, max(1, math.ceil(row.p99_delay_frames))
 
     @property
     def configuration(self) -> dict[str, list[str]]:
@@ -235,6 +265,12 @@ class Plan:
             yield from ("", f"{purpose}:", *(f"    {line}" for line in lines))
         if self.configuration:
             yield f"\n{self._where_no_action_arrives()}"
+        if (way := self.way) is not None:
+            remedy, delay = way
+            yield f"\nwhich way: {remedy.name} ({remedy.case})"
+            yield from (f"    {line}" for line in remedy.lines(delay))
+            yield f"    kept on MinAtar of the gain over random play without delay: {remedy.share}"
+            yield "    the other ways, each with its table: docs/concepts/which_way.md"
 
     def _where_no_action_arrives(self) -> str:
         if self.positions:

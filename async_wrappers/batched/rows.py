@@ -16,8 +16,8 @@ from array_api_compat import is_torch_array
 from gymnasium import spaces
 from numpy.typing import NDArray
 
+from async_wrappers.array_libraries import joined_arrays, own_array
 from async_wrappers.batched.protocol import Shown
-from async_wrappers.tensors.arrays import joined_arrays, own_array
 
 _ARRAYS = ("env_ids", "observation", "reward", "first", "terminal", "truncated", "realtime")
 _OF_SOME = ("executed", "sent", "_sent")  # times that environments have not met so far

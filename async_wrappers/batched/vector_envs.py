@@ -27,9 +27,10 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode
 from gymnasium.wrappers.utils import create_zero_array
 from numpy.typing import NDArray
 
+from async_wrappers.array_libraries import on_host, stacked
 from async_wrappers.batched.protocol import Shown
 from async_wrappers.batched.rows import check_space, copied, finals, leaves, mapped, put_rows, taken
-from async_wrappers.tensors.arrays import Library, first_array, on_host, stacked
+from async_wrappers.tensors.arrays import Library, first_array
 from async_wrappers.wrapper_statistics import Statistics, load_statistics_of_rows, statistics_of_rows
 from async_wrappers.wrappers.copies import Info, VectorEnv, batch, own_copy, own_info, put, row
 from async_wrappers.wrappers.lockstep import autoreset_mode

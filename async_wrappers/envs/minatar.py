@@ -9,6 +9,7 @@ need; `MinAtarEnv` lists it.
 from __future__ import annotations
 
 import colorsys
+import copy
 import operator
 import sys
 from collections.abc import Sequence
@@ -112,6 +113,25 @@ class MinAtarEnv(gym.Env[Any, Any]):
             self._last_action = self._actions[place]
         reward, terminated = self._game.act(self._last_action)
         return self._observed(), float(reward), bool(terminated), False, {}
+
+    def branch(self, random: np.random.RandomState) -> MinAtarEnv:
+        """Return a copy that goes on from this frame by the numbers of another generator: one future of several.
+
+        It has this frame's objects, timers and difficulty, and the last action, which a sticky frame repeats. What it
+        plays changes nothing here. Unlike `copy.deepcopy` it does not copy the generator, and takes some microseconds.
+
+        Args:
+            random: Of the copy. Several copies may share one, if they are played one after the other.
+        """
+        future, game = copy.copy(self), copy.copy(self._game)
+        for name, value in vars(game).items():
+            if isinstance(value, list):  # of numbers, or of objects that are lists of numbers
+                setattr(game, name, [each.copy() if isinstance(each, list) else each for each in value])
+            elif isinstance(value, np.ndarray):
+                setattr(game, name, value.copy())
+        game.random = random
+        future._game = game
+        return future
 
     def render(self) -> npt.NDArray[np.uint8] | None:
         """Return the cells, uint8 `[160, 160, 3]`, with ``render_mode="rgb_array"``; else None."""

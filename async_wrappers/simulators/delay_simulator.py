@@ -80,8 +80,7 @@ def delay_simulator(
     terms = RowTerms(delay, noops, latency, None if latency is None else rate, per, playout)
     if isinstance(env, gym.vector.VectorEnv):
         return _delayed(env, terms, default_action, sensors, rate, window)
-    is_pure = hasattr(env, "reset") and hasattr(env, "step")
-    is_pure = is_pure and (_has_sizes(env) or hasattr(env, "default_params"))
+    is_pure = _is_pure(env)
     if is_pure and sensors is not None:
         raise ValueError("sensors need an environment that steps arrays of many robots, got a pure one: leave them out")
     if isinstance(default_action, Chunk):
@@ -103,14 +102,18 @@ def delay_simulator(
     )
 
 
+def _is_pure(env: Any) -> bool:
+    """Return whether it has what pure environments have."""
+    steps = hasattr(env, "reset") and hasattr(env, "step")
+    return steps and (_has_sizes(env) or hasattr(env, "default_params"))
+
+
 def _has_sizes(env: Any) -> bool:
     """Return whether it tells sizes, as Brax does; of its class, because to compute one may take a reset."""
     return all(hasattr(type(env), name) for name in ("observation_size", "action_size"))
 
 
-def _delayed(
-    env: VectorEnv, terms: RowTerms, default_action: Any, sensors: Any, fps: Any, window: int
-) -> Any:
+def _delayed(env: VectorEnv, terms: RowTerms, default_action: Any, sensors: Any, fps: Any, window: int) -> Any:
     """Return a vector under delay: what is sent is kept innermost, and told outermost."""
     sent = SentActions(env, window) if window else None
     inner: VectorEnv = env if sent is None else sent
@@ -128,4 +131,6 @@ def _rate_of(env: Any) -> Any:
     if period is None:
         return None
     rate = 1 / float(period)
+    if _is_pure(env):
+        rate /= getattr(env, "action_repeat", 1)  # of Brax's `EpisodeWrapper`, whose step has so many
     return round(rate) if abs(rate - round(rate)) < 1e-4 * rate else rate

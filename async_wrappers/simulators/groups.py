@@ -122,6 +122,15 @@ class DelayedGroups(gym.Env[Any, Any]):
         """The simulator's environment."""
         return getattr(self.env, "unwrapped", self.env)
 
+    @property
+    def episode_length_buf(self) -> Any:
+        """Frames of each episode so far, [N]; scripts set them at random as they begin."""
+        return self.unwrapped.episode_length_buf
+
+    @episode_length_buf.setter
+    def episode_length_buf(self, value: Any) -> None:
+        self.unwrapped.episode_length_buf = value
+
     def reset(self, *, seed: int | None = None, env_ids: Any = None, options: dict[str, Any] | None = None) -> Any:
         """Reset all robots, or those of some numbers, as the simulator does."""
         if env_ids is None:

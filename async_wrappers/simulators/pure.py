@@ -81,9 +81,10 @@ class PureDelay:
     def __init__(self, terms: RowTerms, default_action: Any, action: Array, window: int) -> None:
         terms.check(1)
         self._library = Library(jnp.zeros(1))
+        self._library.device = None  # states may be of any device, or of several: nothing is put onto one
         self._schedule = schedule_of(terms, self._library, 1, 0)
-        self._repeats, self.window, self._action = default_action == "repeat", window, action
-        is_name = isinstance(default_action, str)
+        is_name = isinstance(default_action, str)  # an array is not compared with a name: that is an array, too
+        self._repeats, self.window, self._action = is_name and default_action == "repeat", window, action
         if is_name and not (self._repeats or (default_action == "noop" and action.dtype.kind == "f")):
             raise ValueError(
                 f"default_action must be 'noop' for actions of real numbers, 'repeat' or an action, got "
@@ -383,6 +384,11 @@ class DelayedPureGame:
         def advance(sent: Array) -> Outcome:
             nonlocal after
             after = self.env.step(key, state.inner, sent[0], params)
+            if len(after) != 6:
+                raise ValueError(
+                    "env.step must return observation, state, reward, terminated, truncated and info, as gymnax 1's, "
+                    f"got {len(after)} of these: update gymnax, or wrap it so"
+                )
             observation, _, reward, terminated, truncated, info = after
             last = _row(info["final_observation"])
             return Outcome(_row(observation), jnp.asarray(reward)[None], terminated[None], truncated[None], last)

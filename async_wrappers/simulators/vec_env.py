@@ -97,7 +97,7 @@ class DelayedVecEnv:
         self.env.episode_length_buf = value
 
     def _begin(self) -> None:
-        observations, _ = self._vector.reset()
+        observations, _ = self._vector.reset(seed=0)  # of drawn delays: the interface has none
         self._observations = self._shown(observations)
 
     def _shown(self, tree: Tree) -> Any:

@@ -6,12 +6,12 @@ tuples of arrays, of one library and on one device.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any, NamedTuple
 
 import numpy as np
-from array_api_compat import array_namespace, device, is_array_api_obj, is_jax_array, is_torch_array, to_device
+from array_api_compat import array_namespace, device, is_array_api_obj, is_jax_array
 
 Array = Any
 Tree = Any  # an array, or a dict or tuple of trees
@@ -39,42 +39,6 @@ def first_array(tree: Tree) -> Array:
             f"observations must be arrays of NumPy, PyTorch, JAX or CuPy, or dicts and tuples of these, got {tree!r}"
         )
     return tree
-
-
-def on_host(tree: Tree) -> Tree:
-    """Return a tree with NumPy's arrays in the place of other libraries', which are copied; all else stays."""
-
-    def one(leaf: Any) -> Any:
-        if isinstance(leaf, np.ndarray | np.generic) or not is_array_api_obj(leaf):
-            return leaf
-        return np.asarray(leaf if is_jax_array(leaf) else to_device(leaf, "cpu"))
-
-    return each(one, tree)
-
-
-def alike(array: Array, example: Array) -> Array:
-    """Return an array of NumPy's as a tensor on the device of another array, if that is a tensor; else as it is."""
-    if type(example) is np.ndarray or not is_torch_array(example) or is_torch_array(array):
-        return array
-    return array_namespace(example).asarray(array, device=device(example))
-
-
-def own_array(array: Array) -> Array:
-    """Return a copy of an array."""
-    return array.copy() if type(array) is np.ndarray else array_namespace(array).asarray(array, copy=True)
-
-
-def stacked(arrays: Sequence[Array]) -> Array:
-    """Return arrays [...] of one library as an array [len(arrays), ...]."""
-    return np.stack(arrays) if type(arrays[0]) is np.ndarray else array_namespace(arrays[0]).stack(list(arrays))
-
-
-def joined_arrays(arrays: Sequence[Array], axis: int = 0) -> Array:
-    """Return arrays, one after another along an axis; beside a tensor those of NumPy's become tensors."""
-    if all(isinstance(array, np.ndarray) for array in arrays):
-        return np.concatenate(arrays, axis=axis)
-    example = next(array for array in arrays if not isinstance(array, np.ndarray))
-    return array_namespace(example).concat([alike(array, example) for array in arrays], axis=axis)
 
 
 def is_host(device: Any) -> bool:

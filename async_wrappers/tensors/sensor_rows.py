@@ -72,6 +72,9 @@ class Sensor:
             object.__setattr__(self, "of", slice(*self.of))
         if self.of is not None and not isinstance(self.of, slice):
             raise ValueError(f"of must be a slice of a Box's numbers, or a tuple of its two ends, got {self.of!r}")
+        bounds = () if self.of is None else (self.of.start, self.of.stop, self.of.step)
+        if not all(bound is None or isinstance(bound, int | np.integer) for bound in bounds) or 0 in bounds[2:]:
+            raise ValueError(f"of must be a slice of whole numbers, got {self.of!r}")
         for name in ("drop", "hold"):
             number(name, getattr(self, name), "a chance from 0 to below 1", lambda chance: 0 <= chance < 1)
         if self.rate is not None:
@@ -105,8 +108,8 @@ class Timing(NamedTuple):
     may_hold: bool
 
 
-def timing_of(name: str, sensor: Sensor, fps: Any, library: Library, seed: int | None) -> Timing:
-    """Return the timing of a sensor at a frame rate.
+def share_of(name: str, sensor: Sensor, fps: Any) -> Fraction:
+    """Return how many readings a sensor takes on each frame.
 
     Raises:
         ValueError: Its rate is above the frame rate, or no fraction of it that whole numbers can tell.
@@ -124,6 +127,12 @@ def timing_of(name: str, sensor: Sensor, fps: Any, library: Library, seed: int |
             f"the rate of {name!r} must be a fraction of {float(frames):g} frames per second, of whole numbers up to "
             f"{_FINEST}, got {sensor.rate!r}: round it"
         )
+    return share
+
+
+def timing_of(name: str, sensor: Sensor, fps: Any, library: Library, seed: int | None) -> Timing:
+    """Return the timing of a sensor at a frame rate; see `share_of` for errors."""
+    frames, share = as_fraction(fps), share_of(name, sensor, fps)
     a, b = share.numerator, share.denominator
     draws = np.random.default_rng(np.random.SeedSequence(seed).spawn(1)[0])
     number = max(64, _DRAWS // a)

@@ -17,13 +17,20 @@ from async_wrappers.tensors.arrays import Array, Library, Tree, each, first_arra
 from async_wrappers.tensors.row_delay import Outcome, RowDelay, Rows, Step
 from async_wrappers.tensors.row_schedule import DRAWS, EachEpisode, EachFrame, Pool, draws_of
 from async_wrappers.wrappers.copies import Info, VectorEnv, own_copy
-from async_wrappers.wrappers.row_terms import RowTerms, frames_of, is_of_numpy
+from async_wrappers.wrappers.row_terms import LONGEST, RowTerms, frames_of, is_of_numpy
 
 
 def draws_of_terms(terms: RowTerms, seed: int | None) -> NDArray[np.int64]:
-    """Return the delays in frames that episodes or frames draw from, where they do."""
+    """Return the delays in frames that episodes or frames draw from, where they do.
+
+    Raises:
+        ValueError: A latency of too many frames.
+    """
     if terms.latency is not None:
-        return draws_of(terms.latency, terms.fps, seed)
+        draws = draws_of(terms.latency, terms.fps, seed)
+        if (longest := draws.max()) > LONGEST:
+            raise ValueError(f"latency must be <= {LONGEST:,} frames, got {longest}: each of them is kept")
+        return draws
     return np.random.default_rng(np.random.SeedSequence(seed)).choice(np.array(terms.delay), DRAWS)
 
 

@@ -59,15 +59,15 @@ class Latencies(Model):
     ) -> None:
         if isinstance(latency, str | os.PathLike):
             if transport is not None or sensors is not None:
-                raise ValueError(
-                    f"transport and sensors must be None with the file {os.fspath(latency)!r}, which has them"
-                )
+                raise ValueError(f"transport and sensors must be None: the file {os.fspath(latency)!r} has them")
             latency, transport, sensors = _read(latency)
         whole = latency if isinstance(latency, Trace) else Trace(latency)
         sensors = {} if sensors is None else sensors
         if not isinstance(sensors, Mapping) or not all(isinstance(each, Sensor) for each in sensors.values()):
             raise ValueError(f"sensors must be a dict from names to Sensor, got {sensors!r}")
         if transport is not None:
+            if isinstance(transport, str | os.PathLike):
+                raise ValueError(f"transport must be a list of seconds, got {transport!r}")
             transport = Trace(transport).latencies
             if len(transport) != len(whole):
                 raise ValueError(
@@ -100,7 +100,7 @@ class Latencies(Model):
             OSError: The file cannot be written.
             ValueError: A sensor has another latency than a measured one, a list or a number.
         """
-        content: dict[str, Any] = {"latency_s": self.latency.latencies.tolist()}
+        content: dict[str, Any] = {"format": _FORMAT, "latency_s": self.latency.latencies.tolist()}
         if self.transport is not None:
             content["transport_s"] = self.transport.tolist()
         content["sensors"] = {name: _written(name, sensor) for name, sensor in self.sensors.items()}
@@ -138,6 +138,7 @@ class Latencies(Model):
         return f"Latencies(<{len(self.latency)} decisions, mean {self.mean:.4g} s, {of}>)"
 
 
+_FORMAT = 1
 _OF_SENSOR = ("rate", "phase", "drop", "hold")
 
 
@@ -161,14 +162,23 @@ def _read(path: str | os.PathLike[str]) -> tuple[Any, Any, dict[str, Sensor]]:
     """Return what a file of `Latencies.to_json` holds: latency, transport, sensors."""
     named, latency = os.fspath(path), Trace(path)  # which refuses what is no file of latencies
     content = json.loads(path_of(path).read_text(encoding="utf-8"))
-    sensors = content.get("sensors", {}) if isinstance(content, dict) else {}
+    content = content if isinstance(content, dict) else {}
+    if (written := content.get("format", _FORMAT)) != _FORMAT:
+        raise ValueError(
+            f"{named!r} must be of format {_FORMAT}, got {written!r}: read it by the version that wrote it"
+        )
+    sensors, transport = content.get("sensors", {}), content.get("transport_s")
+    try:
+        Latencies(latency, transport)
+    except ValueError as error:
+        raise ValueError(f"transport_s in {named!r} must be a list of seconds of each decision: {error}") from None
     if not isinstance(sensors, dict) or not all(isinstance(each, dict) for each in sensors.values()):
         raise ValueError(f"the sensors in {named!r} must be an object for each, got {sensors!r:.80}")
     try:
         read = {name: _sensor_of(each) for name, each in sensors.items()}
     except (TypeError, ValueError) as error:
         raise ValueError(f"the sensors in {named!r} must be as Latencies.to_json writes them: {error}") from None
-    return latency, content.get("transport_s") if isinstance(content, dict) else None, read
+    return latency, transport, read
 
 
 def _sensor_of(written: Mapping[str, Any]) -> Sensor:
@@ -177,6 +187,8 @@ def _sensor_of(written: Mapping[str, Any]) -> Sensor:
     if ("age_s" in rest) == ("latency_s" in rest):
         raise ValueError(f'a sensor must have either "age_s" or "latency_s", got {[*rest]}')
     ages, fps = rest.pop("age_s", None), rest.pop("fps", None)
+    if isinstance(ages, str):  # which would be read as a path
+        raise ValueError(f"age_s must be a list of seconds, got {ages!r}")
     latency: Any = rest.pop("latency_s") if ages is None else ReadingAges(ages, fps)
     of = rest.pop("of", None)
     return Sensor(latency, of=None if of is None else slice(*of), **rest)

@@ -8,6 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from async_wrappers.checks import whole, whole_frames
+from async_wrappers.latency import as_latency
+from async_wrappers.schedule.frames import FrameClock
 from async_wrappers.wrappers.action_conversion import RefusedAction, as_action
 from async_wrappers.wrappers.copies import VectorEnv
 
@@ -74,6 +76,8 @@ class RowTerms(NamedTuple):
                 raise ValueError(f"give delay or a latency, got delay={self.delay!r} and {self.latency!r}")
             if self.fps is None:
                 raise ValueError("a latency needs fps, in frames per second, got None")
+            as_latency(self.latency)
+            FrameClock(self.fps)
             if self.per == "frame" and np.any(frames_of("noops", self.noops, num_envs)):
                 raise ValueError(f"per='frame' needs noops=0, got {self.noops!r}")
         elif self.per == "frame":

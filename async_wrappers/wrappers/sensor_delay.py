@@ -20,7 +20,7 @@ from async_wrappers.frame_rate import frame_rate
 from async_wrappers.gymnasium_api import begun, stepped
 from async_wrappers.schedule.frames import FrameClock
 from async_wrappers.tensors.arrays import Array, Library, Tree, each, first_array
-from async_wrappers.tensors.sensor_rows import Sensor, SensorRows, ShownReadings, timing_of
+from async_wrappers.tensors.sensor_rows import Sensor, SensorRows, ShownReadings, share_of, timing_of
 from async_wrappers.wrappers.copies import VectorEnv, VectorWrapper
 from async_wrappers.wrappers.lockstep import autoreset_mode
 from async_wrappers.wrappers.measured_latencies import Latencies
@@ -58,14 +58,22 @@ class _Sensors:
                 if name not in space.spaces or sensor.of is not None:
                     raise ValueError(f"sensors must be keys of {list(space.spaces)}, got {name!r}: {sensor}")
         elif isinstance(space, Box) and len(space.shape) == 1:
+            numbers, of = range(space.shape[0]), dict[int, str]()
             for name, sensor in self._sensors.items():
-                if sensor.of is None or not range(space.shape[0])[sensor.of]:
+                if sensor.of is None or not numbers[sensor.of] or (sensor.of.stop or 0) > len(numbers):
                     raise ValueError(
-                        f"sensors must be slices of {space.shape[0]} numbers, got {name!r}: {sensor}: give "
+                        f"sensors must be slices of {len(numbers)} numbers, got {name!r}: {sensor}: give "
                         "Sensor(of=slice(...))"
                     )
+                for each_number in numbers[sensor.of]:
+                    if (other := of.setdefault(each_number, name)) != name:
+                        raise ValueError(
+                            f"sensors must have numbers of their own, got {each_number} of both {other!r} and {name!r}"
+                        )
         else:
             raise ValueError(f"sensors need observations of a Dict, or of a Box of one axis, got {space}")
+        for name, sensor in self._sensors.items():
+            share_of(name, sensor, fps)  # refuses rates
         self.space = self._with_ages(space) if shows_age else space
 
     def _with_ages(self, space: gym.Space[Any]) -> gym.Space[Any]:

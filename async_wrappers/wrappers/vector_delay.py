@@ -202,7 +202,7 @@ class VectorRealtimeDelay(VectorWrapper, gym.utils.RecordConstructorArgs):
         drawn = {"latency": latency, "fps": fps, "per": per, "playout": playout}
         if (batch_size := getattr(env.unwrapped, "batch_size", env.num_envs)) != env.num_envs:
             raise ValueError(f"env must step all {env.num_envs} sub-environments at once, got batch_size={batch_size}")
-        told = {name: value for name, value in drawn.items() if value != _DEFAULTS[name]}
+        told = {name: value for name, value in drawn.items() if np.ndim(value) or value != _DEFAULTS[name]}
         gym.utils.RecordConstructorArgs.__init__(
             self, _disable_deepcopy=True, delay=delay, noops=noops, default_action=default_action, **told
         )

@@ -79,7 +79,18 @@ def test_all_public_names_are_listed_before_anything_is_imported() -> None:
     code = "import sys, async_wrappers as a; names = dir(a); assert 'async_wrappers.live' not in sys.modules; "
     code += "assert len(names) == len(set(names)); print(*names)"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
-    packages = {"analysis", "batched", "envs", "latency", "live", "schedule", "tensors", "testing", "wrappers"}
+    packages = {
+        "analysis",
+        "batched",
+        "envs",
+        "latency",
+        "live",
+        "schedule",
+        "simulators",
+        "tensors",
+        "testing",
+        "wrappers",
+    }
     assert set(done.stdout.split()) == {*async_wrappers.__all__, *packages}
     folders = {path.parent.name for path in (ROOT / "async_wrappers").glob("*/__init__.py")}
     assert packages == folders - {"agents", "cli", "configs", "fleet"}
@@ -123,6 +134,7 @@ def test_async_wrappers_imports_no_agents() -> None:
 
 def test_agents_import_only_small_modules_of_async_wrappers_and_these_import_each_other_alone() -> None:
     small = {
+        "array_libraries",
         "checks",
         "extras",
         "files",

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from async_wrappers.agents.experiment.evaluate import bootstrap_interval
+from async_wrappers.agents.experiment.evaluate import bootstrap_interval, interquartile_mean
 from async_wrappers.agents.sweep.results import read_csv
+from async_wrappers.analysis import which_way
 from async_wrappers.analysis.scoring import read_reference
-from benchmarks.studies.minatar_scores import GAME, main, table_of
+from benchmarks.studies.minatar_limit import RESULTS
+from benchmarks.studies.minatar_scores import GAME, main, over_games, table_of
 from tests.worlds.made_up_sweep import D, N, made_up_sweep
 
 ARMS = {
@@ -120,3 +124,23 @@ def test_other_tables_are_refused_in_one_sentence(
     with pytest.raises(SystemExit) as raised:
         main()
     assert raised.value.code == 2 and capsys.readouterr().err.count("\n") == 1
+
+
+def test_the_shares_of_the_ways_that_a_plan_recommends_are_those_of_the_results() -> None:
+    found = over_games(read_csv(RESULTS)).scores
+    shares = {
+        way: f"{interquartile_mean(np.concatenate([*games.values()])):.2f}"
+        for way, games in found.items()
+        if way[1] or "alone" in way[0]
+    }
+    words = {
+        which_way.FAST_PATH: [("fast path", 8), ("fast path, a frame late", 8), ("fast network alone", 0)],
+        which_way.TOLD: [("told", 8), ("asynchronous", 8), ("asynchronous", 2)],
+        which_way.CHUNKS: [("chunks", 8), ("chunks", 2)],
+        which_way.SEQUENTIAL: [("sequential", 8), ("sequential", 2)],
+    }
+    for remedy, ways in words.items():
+        assert re.findall(r"\d\.\d\d", remedy.share) == [shares[way] for way in ways]
+    sizes = over_games([*read_csv(RESULTS), *read_csv(RESULTS.with_name("minatar_sizes.csv"))]).scores["alone", 1]
+    a_frame_late = [f"{sizes[game].mean():.2f}" for game in ("asterix", "breakout", "space_invaders")]
+    assert re.findall(r"\d\.\d\d", which_way.IN_TIME.share) == a_frame_late

@@ -129,7 +129,9 @@ class DQN(ReplaySettings, EpsilonSettings, NetworkAgent):
             ValueError: `stack_size` is more than 1, and it is not made by `of_stacks`.
         """
         self.check_one_at_a_time()
-        policy = self.policy_of(self.make_network().requires_grad_(False), self.epsilon.of_actor(number, workers))
+        policy: Any = self.policy_of(self.make_network().requires_grad_(False), self.epsilon.of_actor(number, workers))
+        if self.compute.graphs:
+            policy.prepare(self.reader.blank_stacks())
         return WorkerPolicy(policy, self.reader.without_tuples, self.whole_stacks)
 
     def make_policy_of(self, learner: Any) -> RowsPolicy:

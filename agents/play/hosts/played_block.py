@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from async_wrappers.agents.play.actor import Ended, Receiver
 from async_wrappers.agents.spaces.schema import each_array
-from async_wrappers.tensors.arrays import on_host
+from async_wrappers.array_libraries import on_host
 
 _BY_ENVIRONMENT = ("final", "final_priority")  # columns by the environments whose episode ended
 

@@ -613,3 +613,14 @@ def test_an_update_has_few_operations(name: str, most: int) -> None:
     spec.compute = spec.reader._compute = Compute("cpu", wait=False)
     learner, _ = pair(case, spec, case.spec("cpu"))
     assert watched(learner).operations.total() <= most
+
+
+@pytest.mark.parametrize("name", ["DQN", "full Rainbow", "V-trace", "V-trace with an LSTM", "SAC", "R2D2"])
+def test_a_worker_has_its_graphs_before_it_plays(name: str) -> None:
+    stack = {} if name == "R2D2" else {"stack_size": 1}
+    policy = CASES[name].spec("cpu", graphs=True, **stack).make_policy().policy
+    captured = policy._captured
+    ready = [each for each in ([captured] if isinstance(captured, Captured) else captured.values()) if each._graphs]
+    graphs = [graph for each in ready for known in each._graphs.values() for graph in known]
+    assert graphs and all(graph.captured for graph in graphs)
+    assert len(graphs) == (1 if name in ("DQN", "SAC") else 2)  # with and without noise; both halves

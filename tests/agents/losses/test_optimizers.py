@@ -87,6 +87,7 @@ def test_a_process_that_learns_does_not_import_pytorchs_compiler() -> None:
     code = """
 import sys
 import torch
+from async_wrappers.agents.learning.captured import HostReads
 from async_wrappers.agents.losses.loss import create_optimizer
 parameter = torch.nn.Parameter(torch.ones(1))
 adam = create_optimizer([parameter])
@@ -94,6 +95,8 @@ parameter.grad = torch.ones(1)
 adam.step()
 adam.zero_grad()
 adam.load_state_dict(adam.state_dict())
+with HostReads():
+    parameter * 2
 print("torch._dynamo" in sys.modules)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)

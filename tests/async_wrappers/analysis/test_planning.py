@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -24,13 +25,14 @@ import pytest
 from matplotlib.lines import Line2D
 
 import async_wrappers
-from async_wrappers import AsyncRunner, RealtimeDelay
+from async_wrappers import AsyncRunner, CommittedPrefix, FreshObservation, RealtimeDelay
 from async_wrappers.__main__ import main
 from async_wrappers.analysis import forecast, planning
 from async_wrappers.analysis.planning import Forecast, Plan, plan
 from async_wrappers.analysis.scaling import workers_against_latency
 from async_wrappers.analysis.timeline import timeline
-from async_wrappers.latency import Constant, LogNormal, Spikes, Trace, Uniform
+from async_wrappers.analysis.which_way import REMEDIES, SEQUENTIAL
+from async_wrappers.latency import Constant, Latency, LogNormal, Spikes, Trace, Uniform
 from async_wrappers.policy import Decision, Memory
 from async_wrappers.schedule.simulated import SimulatedSchedule
 from async_wrappers.wrappers.chunk import Chunk
@@ -489,6 +491,65 @@ def test_a_verdict_says_whether_it_works_and_what_the_policy_gets(
     assert str(found).startswith(f"verdict   {found.verdict}\n")
     assert found.to_dict()["verdict"] == found.verdict
     assert ("play" in found.configuration) == found.verdict.startswith("yes")
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize(
+    ("latency", "terms", "name", "delay"),
+    [
+        (0.010, {"cores": 1}, "a frame late", 1),
+        (0.120, {"cores": 16, "fast_age": 0, "release": 0.001}, "fast path", 8),
+        (0.120, {"cores": 16}, "told", 8),
+        (0.120, {"cores": 1, "remote": True}, "told", 8),
+        (0.120, {"cores": 2}, "chunks", 8),
+        (LogNormal(0.120, 0.2), {"cores": 2}, "chunks", 11),
+    ],
+)
+def test_a_plan_ends_with_its_row_of_the_ways(
+    latency: float | Latency, terms: dict[str, Any], name: str, delay: int
+) -> None:
+    found = plan(latency, **terms)
+    assert found.way is not None
+    remedy, frames = found.way
+    assert (remedy.name, frames) == (name, delay)
+    *_, share, last = str(found).splitlines()
+    assert remedy.share in share and last.endswith("docs/concepts/which_way.md")
+    way = found.to_dict()["way"]
+    assert way["name"] == name and f"RealtimeDelay.delay = {delay}" in way["lines"]
+    names = {"RealtimeDelay": RealtimeDelay, "CommittedPrefix": CommittedPrefix, "FreshObservation": FreshObservation}
+    env = eval(way["lines"][0], names | {"env": gym.make("CartPole-v1")})
+    assert env.get_wrapper_attr("playout") == delay
+    load_gin("configs/minatar/vtrace_fast.gin", bindings=way["lines"][1:])
+    assert gin.query_parameter("RealtimeDelay.delay") == delay
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_plan_that_cannot_work_ends_without_a_way(constant: Plan) -> None:
+    assert plan(0.120, cores=16, seconds=0.1).way is None
+    assert plan(0.120, cores=16, step=0.02).way is None
+    none_lands = replace(constant, rules=(), enough=None)
+    assert none_lands.way is None
+    assert none_lands.to_dict()["way"] is None and "which way" not in str(none_lands)
+
+
+@pytest.mark.usefixtures("quick")
+def test_without_chunks_one_worker_plays_sequentially() -> None:
+    found = plan(0.120, cores=2)
+    alone = replace(found, rules=tuple(row for row in found.rules if row.rule != "never_resting"))
+    assert alone.way == (SEQUENTIAL, 8)
+    assert 'RealtimeDelay(env, delay=8, noops=8, default_action="repeat")' in str(alone)
+
+
+def test_the_page_of_ways_has_the_rows_of_the_plan() -> None:
+    text = (ROOT / "docs" / "concepts" / "which_way.md").read_text(encoding="utf-8")
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line[:2] == "| "]
+    shown = {row[0]: row[1:] for row in rows}
+    for remedy in REMEDIES:
+        name, wrapper, gin_lines, share = shown[remedy.case]
+        lines = [line.replace("{d}", "d").replace("{n}", "d - 1") for line in (remedy.wrapper, *remedy.gin)]
+        assert name.startswith(f"[{remedy.name}](") and wrapper == f"`{lines[0]}`"
+        assert re.findall("`([^`]+)`", gin_lines) == lines[1:]
+        assert share == remedy.share
 
 
 def make_cart() -> Any:

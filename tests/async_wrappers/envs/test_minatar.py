@@ -92,6 +92,44 @@ def received_by(game: str, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return received
 
 
+@pytest.mark.parametrize("game", MINATAR_GAMES)
+def test_a_branch_goes_on_as_the_game_does_and_leaves_it_alone(game: str) -> None:
+    real, alone = MinAtarEnv(game), MinAtarEnv(game)
+    actions = np.random.default_rng(3).integers(real.action_space.n, size=200).tolist()
+    real.reset(seed=7)
+    alone.reset(seed=7)
+    real_frames, foreseen = [], []
+    for number, action in enumerate(actions):
+        random = np.random.RandomState()
+        random.set_state(real._game.random.get_state())  # the very numbers of the real game's future
+        branch, other = real.branch(random), real.branch(np.random.RandomState(number))
+        foreseen.append([branch.step(each) for each in actions[number : number + 6]])
+        for each in actions[number : number + 6]:
+            other.step(each)
+        real_frames.append(real.step(action))
+        observation, reward, over, *_ = alone.step(action)  # nobody branches from this one
+        assert np.array_equal(observation, real_frames[-1][0]) and (reward, over) == real_frames[-1][1:3]
+        if over:
+            break
+    assert len(real_frames) >= 6  # Breakout's least
+    for number, frames in enumerate(foreseen):
+        for foretold, came in zip(frames, real_frames[number:], strict=False):
+            assert np.array_equal(foretold[0], came[0]) and foretold[1:3] == came[1:3]
+
+
+def test_branches_differ_by_their_numbers_alone() -> None:
+    env = MinAtarEnv("asterix")
+    env.reset(seed=0)
+    actions = [2, 1] * 12
+
+    def shown(seed: int) -> bytes:
+        branch = env.branch(np.random.RandomState(seed))
+        return b"".join(branch.step(action)[0].tobytes() for action in actions)
+
+    assert shown(1) == shown(1)
+    assert len({shown(seed) for seed in range(8)}) == 8
+
+
 def test_an_action_sticks_on_one_frame_in_ten(monkeypatch: pytest.MonkeyPatch) -> None:
     received = received_by("seaquest", monkeypatch)
     env = MinAtarEnv("seaquest")

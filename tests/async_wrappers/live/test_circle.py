@@ -155,7 +155,7 @@ def test_the_circle_closes_a_simulation_that_is_played_live_measures_the_same(tm
 
 def test_vectors_and_the_planner_take_the_file(tmp_path: Path) -> None:
     file = Latencies(
-        [0.05, 0.06], transport=[0.01, 0.02], sensors={"imu": Sensor(0.04, of=slice(0, 3)), "rest": Sensor(of=slice(3))}
+        [0.05, 0.06], transport=[0.01, 0.02], sensors={"imu": Sensor(0.04, of=slice(2)), "rest": Sensor(of=slice(2, 3))}
     )
     file.to_json(tmp_path / "robot.json")
     assert Trace(tmp_path / "robot.json") == file.latency  # as `plan --trace` reads it
@@ -194,6 +194,14 @@ def test_numbers_that_do_not_fit_are_one_sentence(terms: dict[str, Any], sentenc
         ('{"latency_s": [0.1], "sensors": {"camera": {"age_s": [0.1]}}}', "fps must be"),
         ('{"latency_s": [0.1], "sensors": {"camera": {"latency_s": 0.1, "colour": 1}}}', "colour"),
         ('{"latency_s": [0.1], "sensors": [1]}', "must be an object for each"),
+        (
+            '{"latency_s": [0.1], "sensors": {"camera": {"age_s": "a.json", "fps": 9}}}',
+            "age_s must be a list of seconds",
+        ),
+        ('{"latency_s": [0.1], "sensors": {"camera": {"latency_s": 0.1, "of": ["a", "b", null]}}}', "whole numbers"),
+        ('{"latency_s": [0.1], "transport_s": [0.1, 0.1]}', "transport_s .* for each of 1 decisions, got 2 times"),
+        ('{"latency_s": [0.1], "transport_s": "a.json"}', "transport_s .* must be a list of seconds, got 'a.json'"),
+        ('{"latency_s": [0.1], "format": 2}', "must be of format 1, got 2"),
     ],
 )
 def test_a_file_that_holds_something_else_is_one_sentence(content: str, sentence: str, tmp_path: Path) -> None:

@@ -24,19 +24,15 @@ from async_wrappers import (
 from async_wrappers.checks import BrokenEnvironment
 from async_wrappers.live.report.sensor_readings import SensorReadings
 from async_wrappers.testing.machines import MachineContract
-from tests.worlds.stamping_machine import FPS, Stamping
+from tests.worlds.stamping_machine import FPS, Stamping, make_still
 
 STILL = np.zeros(1, np.float32)
-
-
-def make_policy() -> Any:
-    return lambda observation: STILL
 
 
 def runner(make_env: Any, **terms: Any) -> AsyncRunner:
     return AsyncRunner(
         make_env,
-        make_policy,
+        make_still,
         **{"workers": 2, "fps": FPS, "default_action": "noop", "backend": "virtual", "latency": 0.03, **terms},
     )
 

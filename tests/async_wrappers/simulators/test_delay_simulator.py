@@ -75,12 +75,11 @@ def test_groups_and_vec_envs_show_what_a_delayed_vector_shows(terms: dict[str, A
         assert [end.tolist() for end in own_ends] == [terminated.tolist(), truncated.tolist()]
         for name, values in info["realtime"].items():
             assert values.tolist() == extras["realtime"][name].tolist()
-        if "latency" not in terms and not isinstance(terms["delay"], range):  # without a seed others are drawn
-            torch.testing.assert_close(observations["policy"], expected)
-            assert vec_rewards.tolist() == rewards.tolist()
-            assert dones.dtype is torch.int64
-            assert dones.tolist() == (terminated | truncated).long().tolist()
-            assert vec_extras["time_outs"].tolist() == truncated.tolist()
+        torch.testing.assert_close(observations["policy"], expected)
+        assert vec_rewards.tolist() == rewards.tolist()
+        assert dones.dtype is torch.int64
+        assert dones.tolist() == (terminated | truncated).long().tolist()
+        assert vec_extras["time_outs"].tolist() == truncated.tolist()
     assert ends > N
 
 
@@ -149,6 +148,8 @@ def test_groups_are_cut_by_their_numbers_and_closed() -> None:
     assert not extras["realtime"]["deciding"][1]
     assert not shown["policy"][1, 1:].any()
     assert shown["policy"][0].tolist() == before["policy"][0].tolist()
+    env.episode_length_buf = torch.arange(N)
+    assert inner.episode_length_buf.tolist() == [0, 1, 2]
     assert (env.name, env.step_dt, env.unwrapped) == ("groups", 0.02, inner)
     env.close()
     assert inner.is_closed

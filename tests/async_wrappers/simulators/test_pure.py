@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, replace
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import gymnasium as gym
@@ -192,6 +193,39 @@ def test_the_state_goes_through_a_scan_and_tells_the_last_actions() -> None:
     assert shown[:, 0].tolist() == [0, 0, 1, 2, 3, 4]
 
 
+@pytest.mark.parametrize("terms", [{"delay": range(4), "action_window": 2}, {"latency": 0.05, "per": "frame"}])
+def test_a_step_is_compiled_once_and_puts_nothing_onto_a_device(terms: dict[str, Any]) -> None:
+    env = Training(delay_simulator(Walk(5), **terms))
+    step, state = jax.jit(env.step), jax.jit(env.reset)(keys())
+    for _ in range(3):
+        state = step(state, jnp.ones((N, 1)))
+    step(env.reset(keys()), jnp.ones((N, 1)))
+    assert step._cache_size() == 1
+    assert not any(leaf.committed for leaf in jax.tree.leaves(state))  # so they may lie on any
+
+
+@pytest.mark.parametrize(("repeats", "delay"), [(1, 4), (2, 2)])
+def test_frames_that_repeat_an_action_are_as_long_as_its_repeats(repeats: int, delay: int) -> None:
+    training: Any = Training(Walk(30))
+    training.action_repeat = repeats
+    env = delay_simulator(training, latency=0.08)  # of a `dt` of 20 ms
+    state = env.reset(keys())
+    for _ in range(delay + 1):
+        state = env.step(state, jnp.ones((N, 1)))
+    assert state.info["realtime"]["delay"].tolist() == [delay] * N
+
+
+class Arm(Walk):
+    action_size = 2
+
+
+@pytest.mark.parametrize("default", [np.array([0.5, 2]), jnp.array([0.5, 2]), [0.5, 2]])
+def test_a_default_action_may_have_several_numbers(default: Any) -> None:
+    env = delay_simulator(Arm(9), delay=1, default_action=default)
+    state = env.step(env.reset(jax.random.PRNGKey(0)), jnp.ones(2))
+    assert env.step(state, jnp.ones(2)).reward.item() == 1.5  # what the default action has earned comes with the next
+
+
 def test_domain_randomisation_reaches_the_environment_and_stays_late() -> None:
     inner = Walk(100)
     env = delay_simulator(inner, delay=1, default_action="repeat")
@@ -214,3 +248,19 @@ def test_domain_randomisation_reaches_the_environment_and_stays_late() -> None:
 def test_what_does_not_fit_is_refused_in_a_sentence(terms: dict[str, Any], sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence):
         delay_simulator(Walk(5), **terms)
+
+
+def test_a_game_of_an_older_gymnax_is_refused_in_a_sentence() -> None:
+    """Its `step` tells one end, and so has five values."""
+    space = SimpleNamespace(shape=(1,), dtype=np.float32)
+    game = SimpleNamespace(
+        default_params=None,
+        action_space=lambda params: space,
+        reset=lambda key, params: (jnp.zeros(1), jnp.zeros(())),
+        step=lambda key, state, action, params: (jnp.zeros(1), state, 0.0, jnp.array(False), {}),
+    )
+    env = delay_simulator(game, delay=1)
+    key = jax.random.PRNGKey(0)
+    _, state = env.reset(key)
+    with pytest.raises(ValueError, match=r"^env.step must return observation, state, .* got 5 of these: update gymnax"):
+        env.step(key, state, jnp.zeros(1))

@@ -35,6 +35,7 @@ def test_brax_trains_on_copies_that_are_late() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_braxs_own_ppo_trains_late() -> None:
     envs = pytest.importorskip("brax.envs")
     if not hasattr(pytest.importorskip("jax"), "device_put_replicated"):
@@ -60,6 +61,7 @@ def test_braxs_own_ppo_trains_late() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_playgrounds_cartpole_is_late() -> None:
     pytest.importorskip("mujoco_playground")
     import jax
@@ -149,6 +151,7 @@ def cartpole() -> Any:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_mjlabs_groups_are_late_each_robot_by_its_own_delay(cartpole: Any) -> None:
     env = delay_simulator(cartpole, delay=[0, 1, 2, 3], default_action="repeat", action_window=2)
     shown, _ = env.reset(seed=0)
@@ -163,6 +166,7 @@ def test_mjlabs_groups_are_late_each_robot_by_its_own_delay(cartpole: Any) -> No
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_rsl_rl_trains_on_mjlab_late(cartpole: Any) -> None:
     pytest.importorskip("rsl_rl")
     from mjlab.rl import RslRlVecEnvWrapper

@@ -211,7 +211,7 @@ def test_ages_are_shown_and_inference_is_late_outside_of_the_sensors() -> None:
 )
 def test_sensors_that_cannot_be_are_one_sentence(sensors: dict[str, Any], sentence: str) -> None:
     with pytest.raises(ValueError, match=f"^{re.escape(sentence)}"):
-        SensorDelay(Camera(), sensors, fps=50).reset(seed=0)
+        SensorDelay(Camera(), sensors, fps=50)
 
 
 @pytest.mark.parametrize(
@@ -260,6 +260,24 @@ def test_rows_reset_by_a_mask_after_an_end_begin_with_their_first_frame() -> Non
     env.reset(options={"reset_mask": np.array([True, False])})
     shown, *_, info = env.step(np.zeros((2, 1)))
     assert (shown[0, 1], info["sensor_ages"]["imu"][0]) == (0.0, pytest.approx(0.02))
+
+
+@pytest.mark.parametrize("of", [slice("a", "b"), slice(0.0, 2.0), slice(0, 2, 0)])
+def test_a_slice_of_no_whole_numbers_is_one_sentence(of: Any) -> None:
+    with pytest.raises(ValueError, match=r"^of must be a slice of whole numbers, got slice"):
+        Sensor(of=of)
+
+
+@pytest.mark.parametrize(
+    ("parts", "sentence"),
+    [
+        ({"a": slice(0, 2), "b": slice(1, 3)}, "sensors must have numbers of their own, got 1 of both 'a' and 'b'"),
+        ({"a": slice(0, 4)}, "sensors must be slices of 3 numbers, got 'a': "),
+    ],
+)
+def test_slices_that_share_numbers_or_go_too_far_are_one_sentence(parts: dict[str, slice], sentence: str) -> None:
+    with pytest.raises(ValueError, match=f"^{re.escape(sentence)}"):
+        SensorDelay(Counting(0), {name: Sensor(of=of) for name, of in parts.items()}, fps=FPS)
 
 
 @pytest.mark.parametrize("of", [[0, 1], "a", 2])

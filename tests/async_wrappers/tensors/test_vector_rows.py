@@ -324,11 +324,28 @@ def test_rows_that_are_reset_by_a_mask_begin_anew_and_the_others_go_on(kind: str
             {"latency": 0.1, "fps": 50, "per": "frame", "noops": 1},
             "per='frame' needs noops=0, got 1",
         ),
+        ({"latency": "robot.json", "fps": 50}, "latency must be a number of seconds, a list of seconds or a model"),
+        ({"latency": -0.1, "fps": 50}, "latency must be"),
+        ({"latency": 0.1, "fps": 0}, "fps must be > 0 frames per second, got 0"),
     ],
 )
 def test_terms_that_cannot_be_played_are_one_sentence(terms: dict[str, Any], sentence: str) -> None:
     with pytest.raises(ValueError, match=f"^{re.escape(sentence)}"):
         VectorRealtimeDelay(counting_vector(3, AutoresetMode.SAME_STEP), **{"default_action": "repeat", **terms})
+
+
+def test_a_latency_of_too_many_frames_is_refused_before_room_is_made_for_them() -> None:
+    env = VectorRealtimeDelay(counting_vector(2, AutoresetMode.SAME_STEP), latency=1e6, fps=50, default_action="repeat")
+    with pytest.raises(ValueError, match=r"^latency must be <= 100,000 frames, got 50000000: each of them is kept$"):
+        env.reset()
+
+
+def test_a_latency_may_be_an_array_of_seconds() -> None:
+    vector = counting_vector(2, AutoresetMode.SAME_STEP)
+    env = VectorRealtimeDelay(vector, latency=np.array([0.04, 0.04]), fps=50, default_action="repeat")
+    env.reset(seed=0)
+    delays = [env.step(np.zeros((2, 1)))[-1]["realtime"]["delay"].tolist() for _ in range(3)]
+    assert delays == [[0, 0], [0, 0], [2, 2]]
 
 
 def test_default_actions_that_are_asked_for_and_arrays_of_another_library_are_one_sentence() -> None:
