@@ -135,6 +135,8 @@ def examine(
     seconds = checks.positive("seconds", seconds, "seconds")
     if not sys.platform.startswith("linux"):
         raise ValueError(f"doctor needs Linux, whose settings it knows, got {sys.platform}")
+    # First, as it may be refused, and the rest takes most of a minute.
+    sensors = {} if make_machine is None else sense_machine(make_machine, hz, seconds)
     priority, lock = may_schedule(_PRIORITY), may_lock()
     settings: dict[str, Realtime | None] = {
         "as it is": None,
@@ -152,7 +154,6 @@ def examine(
             measured.append(_measure(name, written, realtime, hz, seconds))
     refused = (None if priority else no_priority(_PRIORITY), None if lock else no_lock())
     findings = find(root, stolen_share(before, stolen_ticks(root)), *refused)
-    sensors = {} if make_machine is None else sense_machine(make_machine, hz, seconds)
     return Examination(hz, tuple(measured), tuple(findings), sensors)
 
 

@@ -49,7 +49,7 @@ FAST_PATH = Remedy(
     "0.84 at 8 frames; 0.54 if the fast path is itself a frame late; the small network alone, in time, 0.95",
 )
 TOLD = Remedy(
-    "as many inferences run at a time as one has frames",
+    "as many inferences run at a time as one takes frames",
     "told",
     'RealtimeDelay(env, delay={d}, default_action="repeat")',
     _TOLD,

@@ -16,6 +16,7 @@ from async_wrappers.analysis import doctor
 from async_wrappers.analysis.doctor import Examination, Finding, Measured, examine, find, stolen_share, stolen_ticks
 from async_wrappers.analysis.sensing import sense_machine
 from async_wrappers.live.world import realtime as realtime_module
+from tests.worlds.machines import Turning
 from tests.worlds.stamping_machine import Stamping
 
 NUMBERS = {"p50": 50.0, "p99": 90.0, "max": 800.0}
@@ -159,6 +160,14 @@ def test_a_machine_without_stamps_or_a_safe_action_is_one_sentence(lacks: str, s
     one = SimpleNamespace(**{name: getattr(machine, name) for name in parts if name != lacks})
     with pytest.raises(ValueError, match=f"^make_machine must make a Machine with {sentence}"):
         sense_machine(lambda: one, 50, 0.1)
+
+
+def test_a_machine_that_is_refused_costs_no_measurements(monkeypatch: pytest.MonkeyPatch) -> None:
+    measured: list[str] = []
+    monkeypatch.setattr(doctor, "_measure", lambda name, *rest: measured.append(name))
+    with pytest.raises(ValueError, match=r"^make_machine must make a Machine with timed_sensors"):
+        examine(50, 0.3, make_machine=Turning)
+    assert not measured
 
 
 def test_it_measures_with_the_loop_itself(monkeypatch: pytest.MonkeyPatch) -> None:
