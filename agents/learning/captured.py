@@ -353,7 +353,9 @@ class _Graph:
         return self._function(nest(self._paths, self._buffers), inputs, Host(inputs.now, inputs.whether))
 
     def _watch(self, watched: HostReads, inputs: Inputs) -> Any:
-        with watched:
+        # In inference mode operations of several parts are seen as one, whose parts autocast does not cast then.
+        computes_gradients = torch.is_grad_enabled()
+        with torch.inference_mode(False), torch.set_grad_enabled(computes_gradients), watched:
             results = self._call(inputs)
         self.refused = watched.seen[0] if watched.seen else None
         return results

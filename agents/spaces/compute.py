@@ -42,7 +42,8 @@ class Compute:
         compile: Compile networks with ``torch.compile`` when they are first called, for each shape of batch: on a CPU
             it needs a C++ compiler. Results are the same within rounding.
         graphs: Compute updates and decisions by CUDA graphs (`agents.learning.captured`). On a CPU the same functions
-            are called on the same buffers, with the same results, which takes longer and is for tests.
+            are called on the same buffers, with the same results, which takes longer and is for tests. With bf16 the
+            gradients of a core's weights are the same within rounding.
         wait: Whether an update waits for its own loss, to check it. None: not on CUDA, where waiting would leave the
             device idle; the loss is then checked before the next batch is drawn (`agents.learning.learner.Learner`).
         automatic: Whether bf16 was ``"auto"``: a resumed run then keeps its checkpoint's value.
@@ -164,7 +165,8 @@ class Compute:
         """Return the context in which forward passes run."""
         if not self.bf16:
             return nullcontext()
-        # A graph must not read weights that were cast before it.
+        # A graph must not read weights that were cast before it. So each use of a weight casts it, and the gradient of
+        # a weight with several uses, as a core's, is a sum in float32, and without graphs one in bfloat16.
         return torch.autocast(self.torch_device.type, dtype=torch.bfloat16, cache_enabled=not self.graphs)
 
     def keep_precision(self, state: Mapping[str, Any]) -> None:

@@ -220,7 +220,7 @@ class SAC(Remembering, ReplaySettings, NetworkAgent):
         observation, window = batch[f"{which}observation"], batch.get(f"{which}action_window")
         with self.compute.autocast():
             features = network.actor.encode(observation[START] if self.needs_effect else observation)
-        fresh = observation[EFFECT] if self.fast_age is not None else None
+        fresh = observation[EFFECT] if getattr(network, "fast_age", None) is not None else None
         if window is not None or fresh is not None:
             parameters = network.actor.decide_by_window(features, window, fresh)
         else:  # the actor reads the observation alone, so nothing of a sequence is needed (`check_network`)

@@ -383,6 +383,13 @@ def test_a_learner_with_graphs_equals_the_plain_one_bit_for_bit(name: str, late:
     assert_identical(*(learner.state_dict() for learner in learners))
 
 
+def test_a_learner_without_a_policy_is_captured_too() -> None:
+    case = CASES["SAC in two phases"]
+    _, learner = pair(case, case.spec("cpu"), case.spec("cpu", graphs=True))
+    learner.update()
+    assert not learner._gradient.eager
+
+
 def test_a_learner_whose_gradients_are_averaged_in_place_steps_by_the_average() -> None:
     def halved(gradients: Mapping[str, Tensor], count: Any) -> Mapping[str, Tensor]:
         for gradient in gradients.values():
@@ -517,11 +524,14 @@ def test_an_agent_that_reads_on_the_host_learns_as_without_graphs(what: str) -> 
 # Decisions.
 
 
-@pytest.mark.parametrize("name", [*CASES, "SAC with a window"])
-def test_a_policy_with_graphs_decides_as_the_plain_one(name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "bf16"),
+    [*((name, False) for name in (*CASES, "SAC with a window")), ("R2D2", True), ("V-trace with an LSTM", True)],
+)
+def test_a_policy_with_graphs_decides_as_the_plain_one(name: str, bf16: bool) -> None:
     case = CASES.get(name) or Case(SAC, VECTOR, ROBOT, {**_SMALL_SAC, "action_window": 2}, 2)
     rng = np.random.default_rng(0)
-    specs = [align(case.spec("cpu", graphs=graphs)) for graphs in (True, False)]
+    specs = [align(case.spec("cpu", graphs=graphs), bf16=bf16) for graphs in (True, False)]
     policies = [spec.make_vector_policy(make_vector_learner(spec, 3), 3) for spec in specs]
     remembers = getattr(policies[0], "remembers", False)
     states: list[Any] = [policy.initial_state(3) if remembers else () for policy in policies]
