@@ -86,7 +86,9 @@ def make_env(args: argparse.Namespace, late: bool) -> Any:
         return delay_simulator(env, default_action="repeat", action_window=TOLD)
     latency = Trace(args.trace if args.trace else LATENCIES)
     rate = {} if hasattr(env, "step_dt") or hasattr(env.unwrapped, "step_dt") else {"fps": 50}
-    return delay_simulator(env, latency=latency, per="frame", default_action="repeat", action_window=TOLD, **rate)
+    # Actions land when they are due, so that the policy knows as it infers when those on their way do.
+    terms = {"per": "frame", "playout": TOLD, "default_action": "repeat", "action_window": TOLD}
+    return delay_simulator(env, latency=latency, **terms, **rate)
 
 
 def settings(groups: Any) -> dict[str, Any]:
