@@ -37,7 +37,7 @@ class PoolBackend:
             self.events.put(Ready(worker))
         self.loop = EnvironmentLoop(self.env, self, spec.config, stops=lambda: bool(self.errors))
 
-    def publish(self, number, observation):
+    def show(self, number, observation):
         """Show the workers a frame."""
         self.shown = deepcopy(observation)
 

@@ -11,7 +11,7 @@ import pytest
 from gymnasium.wrappers import DtypeObservation
 
 from async_wrappers import AsyncRunner, RealtimeDelay
-from async_wrappers.agents.demonstrations.demonstration import delay_in_words
+from async_wrappers.agents.play.play import delay_in_words
 from async_wrappers.agents.replay.replay import create_replay
 from async_wrappers.envs import create_gym_environment
 

@@ -131,7 +131,7 @@ def test_frames_that_leave_in_pieces_arrive_as_they_were_shown() -> None:
         }
         for worker, (number, frame) in enumerate(((1, 1), (1, 7), (2, 2))):
             told, shown = found[worker]
-            assert (told.number, told.frame) == (number, frame)
+            assert (told.number, told.decision.frame) == (number, frame)
             assert (shown == number).all()
 
 
