@@ -53,15 +53,15 @@ class Numbered:
         self.due, self.read = schedule.due, schedule.read
 
     def begin(self, rows: Array, frame: Array, episode: Array) -> Any:
-        """See `EachEpisode`."""
+        """Return what is known as the first episodes begin."""
         return self._schedule.begin(self._number, frame, episode)
 
     def next(self, known: Any, rows: Array, *rest: Any) -> Any:
-        """See `EachEpisode`."""
+        """Return what is known as the next frame begins."""
         return self._schedule.next(known, self._number, *rest)
 
     def following(self, known: Any, rows: Array, *rest: Any) -> Any:
-        """See `EachEpisode`."""
+        """Return the start of the decision after the one that landed last, as an episode ends."""
         return self._schedule.following(known, self._number, *rest)
 
 
@@ -196,12 +196,12 @@ class Carried:
         return getattr(self.inner, name)
 
     def tree_flatten(self) -> tuple[Any, None]:
-        """See JAX."""
+        """Return both parts, for JAX's trees."""
         return (self.inner, self.known), None
 
     @classmethod
     def tree_unflatten(cls, nothing: None, parts: Any) -> Carried:
-        """See JAX."""
+        """Return what two parts make up, for JAX's trees."""
         return cls(*parts)
 
 

@@ -8,7 +8,7 @@ An environment may reuse its arrays, or write into them, on the next frame.
 * `pictures_of`: an environment's metadata, for a wrapper that shows some of its pictures.
 
 Where nobody else can write into an array, it needs no copy: it owns its data, and its reference count says that it is
-held by its reader alone (`references`, `OUTCOMES`, `ITS_OWN`).
+held by its reader alone (`references` returns `OUTCOME_UNSHARED` and `OBSERVATION_UNSHARED`).
 """
 
 from __future__ import annotations
@@ -43,17 +43,18 @@ class _Holder:
 
 
 def _references_of_one_reader() -> tuple[int, int]:
-    """Return the counts of an outcome that an attribute and a variable hold, and of its first element, also in one.
+    """Return the reference counts of a step's outcome and of its observation that nobody but the caller of step holds.
 
-    Interpreters count a variable's and an argument's references in different ways, so this is measured.
+    The caller keeps the outcome in an attribute and a variable, and the observation in a variable. Interpreters count
+    variables and arguments in different ways, so the counts are measured.
     """
     holder = _Holder()
     holder.newest = outcome = (np.zeros(1), 0.0)
-    element, _ = outcome
-    return references(outcome), references(element)
+    observation, _ = outcome
+    return references(outcome), references(observation)
 
 
-OUTCOMES, ITS_OWN = _references_of_one_reader()
+OUTCOME_UNSHARED, OBSERVATION_UNSHARED = _references_of_one_reader()
 
 
 def own_copy(value: Any) -> Any:

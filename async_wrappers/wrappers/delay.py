@@ -19,7 +19,14 @@ from async_wrappers.observations import observation_check
 from async_wrappers.schedule.plain import PlainSchedule, make_schedule
 from async_wrappers.wrappers.action_conversion import at_bounds, floats_of
 from async_wrappers.wrappers.chunk import Chunks, as_chunk
-from async_wrappers.wrappers.copies import ITS_OWN, OUTCOMES, own_copy, own_info, pictures_of, references
+from async_wrappers.wrappers.copies import (
+    OBSERVATION_UNSHARED,
+    OUTCOME_UNSHARED,
+    own_copy,
+    own_info,
+    pictures_of,
+    references,
+)
 from async_wrappers.wrappers.default_action import DefaultAction, make_default_action, written_call
 from async_wrappers.wrappers.ledger import Ledger
 from async_wrappers.wrappers.limits import Limiter, foreseen, limiters_of, reports_sent
@@ -376,7 +383,9 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
             if type(observation) is np.ndarray and observation.dtype is past.dtype and observation.shape == past.shape:
                 # The environment may write into an array that it, or whoever holds its outcome, still has.
                 if not (
-                    references(observation) == ITS_OWN and references(outcome) == OUTCOMES and observation.flags.owndata
+                    references(observation) == OBSERVATION_UNSHARED
+                    and references(outcome) == OUTCOME_UNSHARED
+                    and observation.flags.owndata
                 ):
                     observation = observation.copy()
                 past.read.append((frame, observation, own_info(info) if info else {}))
