@@ -278,33 +278,34 @@ class Met(NamedTuple):
         return FreshObservation(env, self.fast_age) if self.way == BESIDE else env
 
 
-def to_place(seen: Seen, frames_without: int) -> tuple[int, int] | None:
-    """Return the field and the piece that a network is asked about; None while it is not known.
-
-    Args:
-        seen: An observation.
-        frames_without: Frames without a piece that are left. While rows are cleared the field is not known.
-    """
-    if seen.piece != NO_PIECE:
-        return seen.field, seen.piece
-    return (seen.field, seen.preview) if frames_without <= ENTRY_DELAY else None
+def frames_without(vector: npt.NDArray[np.uint8]) -> int:
+    """Return for how many frames there will be no piece, at most 15."""
+    return int(vector[Vector.TIMERS + 1]) // 17
 
 
-def now(seen: Seen, frames_without: int, since: Sequence[int]) -> Seen | None:
+def asked(vector: npt.NDArray[np.uint8]) -> tuple[int, int] | None:
+    """Return the field and the piece that a network is asked about; None while rows are cleared."""
+    if frames_without(vector) > ENTRY_DELAY:
+        return None
+    seen = Vector.read(vector)
+    return seen.field, seen.preview if seen.piece == NO_PIECE else seen.piece
+
+
+def now(seen: Seen, without: int, since: Sequence[int]) -> Seen | None:
     """Return how a piece will be when an action lands, walls, blocks and falling aside; None before it has entered.
 
     Args:
         seen: The newest observation.
-        frames_without: See `to_place`.
+        without: Frames without a piece that are left.
         since: The actions that land before, from the observation's frame on.
     """
     turn, column, held = seen.turn, seen.position % STRIDE, seen.held
     if seen.piece == NO_PIECE:
         turn, column = 0, ENTRY % STRIDE
-        if frames_without > len(since):
+        if without > len(since):
             return None
     for at, action in enumerate(since):
-        if action != held and (seen.piece != NO_PIECE or at >= frames_without):
+        if action != held and (seen.piece != NO_PIECE or at >= without):
             turn += (action == TURN_RIGHT) - (action == TURN_LEFT)
             column += (action == TO_RIGHT) - (action == TO_LEFT)
         held = action
@@ -329,13 +330,12 @@ class Student:
         slow = newest = observation
         if self._met.way == BESIDE:
             slow, newest = observation["observation"], observation["fresh"]
-        seen, without = Vector.read(newest), int(newest[Vector.TIMERS + 1]) // 17
-        asked, action = to_place(seen, without), NOOP
-        piece = now(seen, without, self._sent)
-        if asked is not None and piece is not None:
-            known = to_place(Vector.read(slow), int(slow[Vector.TIMERS + 1]) // 17)
-            network = self._network if known == asked else self._smallest
-            action = towards(piece, *network.place(*asked), drops=False)
+        question, action = asked(newest), NOOP
+        if question is not None:
+            piece = now(Vector.read(newest), frames_without(newest), self._sent)
+            if piece is not None:
+                network = self._network if slow is newest or asked(slow) == question else self._smallest
+                action = towards(piece, *network.place(*question), drops=False)
         if self._met.way != SEQUENTIAL:  # nothing is sent while a sequential student waits
             self._sent.append(action)
         return action
