@@ -208,7 +208,8 @@ class Network(nn.Module):
 
     def forward(self, numbers: Tensor) -> Tensor:
         """Return the logits."""
-        cells, heights, piece = numbers.split([ROWS * COLUMNS, COLUMNS, NO_PIECE], dim=1)
+        cells, heights = numbers[:, : ROWS * COLUMNS], numbers[:, ROWS * COLUMNS : -NO_PIECE]
+        piece = numbers[:, -NO_PIECE:]
         cells, heights = cells.unflatten(1, (ROWS, COLUMNS)), (heights - heights.mean(dim=1, keepdim=True))[:, None]
         walls = BEFORE, SPAN - 1 + STRIDE - COLUMNS - BEFORE
         columns = [functional.pad(cells, walls, value=1.0), functional.pad(heights, walls, value=2.0)]
@@ -469,8 +470,8 @@ def draw(lines: Lines, slowness: Sequence[int]) -> None:
     panels = figure.subplots(1, len(slowness), sharey=True, squeeze=False)[0]
     for axes, slow in zip(panels, slowness, strict=True):
         for number, (way, (colour, line, marker)) in enumerate(LOOKS.items()):
-            found = [(units, ways_of(units, slow).get(way)) for units in UNITS]
-            found = [(units, met) for units, met in found if met in lines]
+            mets = {units: ways_of(units, slow).get(way) for units in UNITS}
+            found = [(units, met) for units, met in mets.items() if met is not None and met in lines]
             scores = np.array([summary([*lines[met].values()]) for _, met in found])
             if not len(scores):
                 continue

@@ -141,8 +141,8 @@ def test_a_sequential_student_has_nothing_on_its_way() -> None:
     for _ in range(10):
         action = student.act(observation)
         seen = Vector.read(observation)
-        place = player.place(*player.asked[-1])
-        assert action == towards(seen._replace(position=seen.position % STRIDE, held=NOOP), *place, drops=False)
+        turn, column = player.place(*player.asked[-1])
+        assert action == towards(seen._replace(position=seen.position % STRIDE, held=NOOP), turn, column, drops=False)
         observation, *_ = env.step(action)
 
 
