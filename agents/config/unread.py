@@ -151,7 +151,6 @@ class _Configurables:
         self._names = {id(thing): name for things in (self._known, self._things) for name, thing in things.items()}
         # A search asks for the same things again and again.
         self.family, self.defaults = cache(self._family), cache(self._defaults)
-        self._values_named = cache(_values_named)
 
     def __contains__(self, name: str) -> bool:
         return name in self._things
@@ -203,7 +202,7 @@ class _Configurables:
             if id(function) in seen:
                 continue
             seen.add(id(function))
-            for value in self._values_named(function):
+            for value in _values_named(function):
                 for each in leaves(_entries(value, choices)):
                     # Our code takes Gymnasium's own class, gin's reference a subclass, which alone reads bindings.
                     if getattr(each, "__module__", "").partition(".")[0] == "gymnasium":
@@ -259,6 +258,7 @@ class ByName:
         return function(*args, **kwargs)
 
 
+@cache  # each search asks for the same functions, and a sweep searches for each of its points
 def _values_named(function: Any) -> list[Any]:
     """Return the globals that the code of a function names, without the tables of `TABLES`."""
     tables = [getattr(sys.modules[module], name) for module, name in TABLES.values() if module in sys.modules]
@@ -282,13 +282,19 @@ def _entries(value: Any, choices: Mapping[str, set[str]]) -> Any:
 
 def _functions(thing: Any) -> list[Any]:
     """Return the code of a function or class of this project, as functions."""
-    if not getattr(thing, "__module__", "").startswith(tuple(f"{package}." for package in OURS)):
+    if not getattr(thing, "__module__", "").startswith(_IN_OURS):
         return []
     if isinstance(thing, type):
-        return [inspect.unwrap(each) for each in vars(thing).values() if inspect.isfunction(each)]
+        return _methods(thing)
     return [inspect.unwrap(thing)] if inspect.isfunction(inspect.unwrap(thing)) else []
 
 
+@cache
+def _methods(thing: type) -> list[Any]:
+    return [inspect.unwrap(each) for each in vars(thing).values() if inspect.isfunction(each)]
+
+
+_IN_OURS = tuple(f"{package}." for package in OURS)
 _FOREIGN = ""  # code of the user's own, among the names of configurables
 _REFERENCE = re.compile(r"@([\w./]+/[\w.]+)")
 _UNUSED_MACRO = "nothing reads the macro {0}, as no value is %{0}: leave it out"

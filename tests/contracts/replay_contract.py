@@ -280,7 +280,7 @@ def some_stream(episodes: int = 10, length: int = 7) -> list[Transition]:
 
 # Every subclass runs the contract's tests, which Hypothesis would take for a mistake.
 contract_settings = settings(
-    max_examples=12, deadline=None, suppress_health_check=[HealthCheck.differing_executors], database=None
+    max_examples=8, deadline=None, suppress_health_check=[HealthCheck.differing_executors], database=None
 )
 
 

@@ -13,15 +13,17 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import gin
-import matplotlib
+import matplotlib.image
+import numpy as np
 import pytest
 import torch
+from matplotlib.figure import Figure
 
 from tests.worlds import forks
 
 __all__ = [
-    *("SWEEP", "Done", "bound", "call", "in_a_fork", "in_a_process", "iterations", "place", "refused", "running"),
-    "start",
+    *("SWEEP", "Done", "bound", "call", "drawn", "in_a_fork", "in_a_process", "iterations", "place", "refused"),
+    *("running", "start"),
 ]
 
 ROOT = Path(__file__).parents[2]
@@ -83,9 +85,26 @@ class Done(NamedTuple):
     err: str
 
 
+@pytest.fixture
+def drawn() -> None:
+    """Learning curves are drawn whole. Elsewhere they are a pixel: to draw one takes a third of a short run."""
+
+
+_SAVEFIG = Figure.savefig
+
+
+def _pixel(figure: Figure, file: Any, **how: Any) -> None:
+    if "metadata" in how or how["format"] != "png":  # a figure that was asked for
+        _SAVEFIG(figure, file, **how)
+    else:
+        matplotlib.image.imsave(file, np.zeros((1, 1, 3)), format="png")
+
+
 @pytest.fixture(autouse=True)
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A directory of the user's, with an environment and an experiment."""
+    if "drawn" not in request.fixturenames:
+        monkeypatch.setattr(Figure, "savefig", _pixel)
     module = "module_" + tmp_path.name
     (tmp_path / f"{module}.py").write_text(MODULE)
     (tmp_path / "mine.gin").write_text(EXPERIMENT.format(module=module))

@@ -27,7 +27,7 @@ import torch
 
 from async_wrappers.agents.sweep.trial import TrialProcess
 
-__all__ = ["Running", "fork_trials", "running"]
+__all__ = ["Running", "fork_trials", "running", "trials_as_forks"]
 
 _FORK = multiprocessing.get_context("fork")
 # What a run imports besides PyTorch for its report.
@@ -110,14 +110,21 @@ class _Fork(subprocess.Popen[bytes]):
         return self.returncode
 
 
-@pytest.fixture
-def fork_trials() -> Iterator[None]:
-    """Trials of sweeps are forks."""
+@contextmanager
+def trials_as_forks() -> Iterator[None]:
+    """Let trials of sweeps be forks."""
     _import_libraries()
     bases = TrialProcess.__bases__
     TrialProcess.__bases__ = (_Fork,)
     yield
     TrialProcess.__bases__ = bases
+
+
+@pytest.fixture
+def fork_trials() -> Iterator[None]:
+    """Trials of sweeps are forks."""
+    with trials_as_forks():
+        yield
 
 
 class Running:

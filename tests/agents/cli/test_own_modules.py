@@ -103,15 +103,18 @@ for given in ({{"gin_bindings": ["import {0}"]}}, {{"trust": True}}, {{"gin_bind
     assert out.split() == ["0", "0", "1"], err
 
 
-def test_a_sweep_and_its_trials_find_the_module(place: Path, elsewhere: Path) -> None:
+def test_a_sweep_and_its_trials_find_the_module(place: Path, elsewhere: Path, call: Any) -> None:
     words = ("--gin_files", str(place / "mine.gin"), *SHORTEST)
     grid = ("--grid", "RealtimeDelay.delay = 2", "--seeds", "1", "--jobs", "1")
-    done = in_a_fork(elsewhere, "sweep", "--base_dir", "sweep", *words, *grid)  # its trials are new interpreters
+    with forks.trials_as_forks():
+        done = call("sweep", "--base_dir", "sweep", *words, *grid)
     assert done.code == 0, done.err + done.out
+    forget(place)
     assert len([*(elsewhere / "sweep" / "trials").glob("*/result.json")]) == 1
     (elsewhere / "further").mkdir()
     for result in (elsewhere / "sweep" / "trials").glob("*/result.json"):
         result.unlink()
+    # The next trial is a new interpreter.
     goes_on = in_a_fork(elsewhere / "further", "sweep", "--base_dir", "../sweep", "--trust", "--jobs", "1")
     assert goes_on.code == 0, goes_on.err + goes_on.out
 

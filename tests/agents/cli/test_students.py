@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from async_wrappers.agents.experiment.metrics import read_iterations
+from tests.worlds.atari_games import games_loaded_once
 from tests.worlds.command_line import bound, call, place, refused
 
-__all__ = ["call", "place"]
+__all__ = ["call", "games_loaded_once", "place"]
 
 SMALL = (
     "Runner.num_iterations = 1",
@@ -28,6 +29,7 @@ DEBUG = ("RunnerWithTeacher.num_pretraining_iterations = 2", "RunnerWithTeacher.
 NETWORK = ("create_network.torso = @MLPTorso", "MLPTorso.hidden = (4,)")
 
 
+@pytest.mark.usefixtures("games_loaded_once")
 @pytest.mark.parametrize(
     "network", [NETWORK, pytest.param(("create_network.torso = @ImpalaTorso",), marks=pytest.mark.slow)]
 )

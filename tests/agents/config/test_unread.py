@@ -312,7 +312,7 @@ OTHERS = (
 )
 
 
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=15)
 @given(st.lists(st.sampled_from(CHOICES + OTHERS), max_size=6), st.sampled_from(OTHERS))
 def test_to_bind_more_takes_nothing_away_where_no_choice_is_made(bindings: list[str], extra: str) -> None:
     before, after = unread(*bindings), unread(*bindings, extra)

@@ -17,7 +17,8 @@ from tests.worlds.experiments import load_gin
 
 
 def test_a_damaged_run_is_right_or_says_what_it_is_and_never_begins_anew(tmp_path: Path) -> None:
-    counts = trials(make_cases(tmp_path, ("turn-based",)), 12, 2, tmp_path / "damaged")
+    runs = tuple(f"turn-based, {name}" for name in ("priorities", "reservoir", "PPO"))  # three kinds of files
+    counts = trials(make_cases(tmp_path, runs), 12, 2, tmp_path / "damaged")
     assert counts.total() == 12
     assert not any(outcome == "FAILED" for _, _, outcome in counts), table(counts)
     assert {outcome for _, _, outcome in counts} == {"right", "earlier", "refused"}

@@ -86,9 +86,11 @@ LOCKSTEP = (
 def make(base_dir: Path, agent: str, schedule: str, *bindings: str, age: int = 1) -> Any:
     file, network = AGENTS[agent]
     fast = f"{network}.fast = @fast/MLPTorso", "fast/MLPTorso.hidden = (4,)", f"{network}.fast_age = {age}"
-    window = "SACAgent.action_window = 3" if agent == "sac" else f"{network}.action_window = 3"
+    own: tuple[str, ...] = (f"{network}.action_window = 3",)
+    if agent == "sac":  # whose episodes have 40 frames each
+        own = "SACAgent.action_window = 3", "Runner.training_episodes = 3"
     schedule = f"create_runner.schedule = {schedule!r}"
-    load_gin(file, bindings=[*SMALL, *fast, window, schedule, *bindings])
+    load_gin(file, bindings=[*SMALL, *fast, *own, schedule, *bindings])
     return create_runner(base_dir)
 
 

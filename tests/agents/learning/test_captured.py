@@ -30,6 +30,7 @@ from async_wrappers.agents.networks.policy_value import create_policy_value_netw
 from async_wrappers.agents.networks.q_network import create_network
 from async_wrappers.agents.networks.sequence_network import create_actor_critic, create_recurrent_q_network
 from async_wrappers.agents.networks.torsos import MLPTorso
+from async_wrappers.agents.play.many.vector_agent import VectorAgent
 from async_wrappers.agents.registry import AGENTS
 from async_wrappers.agents.spaces.compute import Compute, drawn
 from async_wrappers.agents.teaching.student import with_teacher
@@ -322,9 +323,14 @@ def played(case: Case, changed: Mapping[str, Any] = {}, *, late: bool = False) -
     for spec in (ours, plain):
         align(spec, wait=not late)
     learners = pair(case, ours, plain)
-    for learner in learners if "unroll_length" in case.settings and case.agent is not AGENTS["r2d2"] else ():
-        learner.source = Again(learner.replay)
+    for learner in learners:
+        draw_again(case, learner)
     return learners
+
+
+def draw_again(case: Case, learner: Any) -> None:
+    if "unroll_length" in case.settings and case.agent is not AGENTS["r2d2"]:
+        learner.source = Again(learner.replay)
 
 
 class Aligned(Compute):
@@ -363,8 +369,15 @@ def _without_warnings(request: pytest.FixtureRequest) -> Iterator[None]:
         yield
 
 
-@pytest.mark.parametrize("late", [False, True], ids=["", "looked at late"])
-@pytest.mark.parametrize("name", CASES)
+# One learner serves all agents, so that each way of making a loss and batches is looked at late once.
+LATE = ("DQN by priorities", "C51", "IQN", "R2D2", "V-trace with terms", "IMPACT", "PPO", "SAC")
+
+
+@pytest.mark.parametrize(
+    ("name", "late"),
+    [*((name, False) for name in CASES), *((name, True) for name in LATE)],
+    ids=lambda value: value if isinstance(value, str) else "late" * value,
+)
 def test_a_learner_with_graphs_equals_the_plain_one_bit_for_bit(name: str, late: bool) -> None:
     learners = played(CASES[name], late=late)
     both(learners, UPDATES)
@@ -600,8 +613,11 @@ def watched(learner: Any) -> HostReads:
 
 @pytest.mark.parametrize("name", CASES)
 def test_nothing_of_an_update_is_read_on_the_host(name: str) -> None:
-    _, plain = played(CASES[name], late=True)
-    seen = watched(plain).seen
+    case = CASES[name]
+    agent = VectorAgent(align(case.spec("cpu"), wait=False), case.envs)
+    case.play(agent)
+    draw_again(case, agent.learner)
+    seen = watched(agent.learner).seen
     # Only the batch and the draws, which a graph has in buffers, come from the host.
     assert [each for each in seen if "makes a tensor of the host's numbers" not in each] == []
 

@@ -76,7 +76,7 @@ def test_lecuns_normal_has_its_variance_although_it_is_cut_off(shape: tuple[int,
     assert not is_drawn_from(values, lambda x: normal_cdf(x / deviation))
 
 
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=15)
 @given(
     shape=st.tuples(st.integers(8, 60), st.integers(8, 60)) | st.tuples(*[st.integers(4, 12)] * 4),
     scale=st.floats(0.01, 10.0),

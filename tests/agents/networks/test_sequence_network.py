@@ -53,7 +53,7 @@ def small(shape: Any) -> MLPTorso:
 
 @pytest.mark.parametrize(("window", "fast"), [(None, None), (3, None), (3, small)])
 @pytest.mark.parametrize("core", [*CORES.values(), None], ids=[*CORES, "none"])
-@settings(deadline=None, max_examples=20)
+@settings(deadline=None, max_examples=10)
 @given(st.integers(1, 6), st.integers(1, 3), st.integers(0, 2**31))
 def test_a_sequence_is_its_rows_one_by_one(
     core: Any, window: Any, fast: Any, steps: int, batch: int, seed: int
@@ -211,7 +211,7 @@ def numbers_of(actions: str, action: Tensor) -> list[float]:
 
 
 @pytest.mark.parametrize("actions", ["discrete", "box"])
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=20)
 @given(
     window=st.integers(1, 4),
     steps=st.integers(1, 9),

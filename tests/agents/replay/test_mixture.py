@@ -93,7 +93,7 @@ def test_rows_say_which_source_they_come_from_and_whether_they_are_replayed() ->
     assert alone.sample()["replayed"].tolist() == [0.0] * 4
 
 
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=15)
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=4), st.integers(4, 12))
 def test_every_share_is_held_over_time(weights: list[int], batch_size: int) -> None:
     shares = [weight / sum(weights) for weight in weights]

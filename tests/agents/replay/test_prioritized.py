@@ -1,6 +1,6 @@
 """Prioritised replay against a slow reference, and how often it draws what.
 
-Set HYPOTHESIS_CASES to try more or fewer sequences of operations than the 50 of every day.
+Set HYPOTHESIS_CASES to try more or fewer sequences of operations than the 25 of every day.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from tests.contracts.replay_contract import (
     transitions,
 )
 
-CASES = int(os.environ.get("HYPOTHESIS_CASES", "50"))
+CASES = int(os.environ.get("HYPOTHESIS_CASES", "25"))
 Sampling = Literal["stratified", "iid"]
 
 

@@ -53,7 +53,7 @@ def expected(world: World, env_id: int, start: int, length: int, stack: int, gam
     return {**found, "state": np.zeros(3) if before is None else before["state"]}
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=20)
 @given(st.integers(1, 4), st.integers(1, 5), st.integers(1, 4), st.integers(0, 4), st.integers(0, 2**31))
 def test_sequences_are_the_rows_as_they_were_lived(
     num_envs: int, length: int, stack: int, overlap: int, seed: int
@@ -217,7 +217,7 @@ def test_batches_of_a_circular_buffer_are_drawn_in_turn_and_leave_after_the_last
     assert held == [8, 6, 4, 2, 2]
 
 
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=15)
 @given(st.integers(1, 4), st.integers(1, 4), st.integers(1, 3), st.integers(0, 2**31))
 def test_every_step_is_drawn_as_often_as_is_told_whatever_order_play_and_updates_have(
     batches: int, times: int, rows: int, seed: int
@@ -275,7 +275,7 @@ class Places:
         return batch
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=30)
 @given(
     st.integers(1, 3),
     st.integers(2, 4),

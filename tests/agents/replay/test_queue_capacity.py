@@ -152,7 +152,7 @@ def played(make: Callable[..., Any], spec: Unrolls, lengths: list[tuple[int, ...
 LENGTHS = st.lists(st.integers(1, 40), min_size=1, max_size=4).map(tuple)
 
 
-@settings(deadline=None, max_examples=15)
+@settings(deadline=None, max_examples=6)
 @given(
     delay=st.integers(0, 30),
     noops=st.integers(0, 3),
@@ -188,7 +188,7 @@ def test_what_is_in_flight_always_finds_room(
     assert learner.replay.queue_in_words().startswith(f"{capacity + behind} unrolls (")
 
 
-@settings(deadline=None, max_examples=15)
+@settings(deadline=None, max_examples=6)
 @given(
     delay=st.integers(0, 30),
     noops=st.integers(0, 3),
@@ -224,7 +224,7 @@ def test_a_circular_buffer_finds_room_too(
     assert learner.most <= capacity and queue.dropped == 0
 
 
-@settings(deadline=None, max_examples=8)
+@settings(deadline=None, max_examples=4)
 @given(
     workers=st.integers(1, 40),
     longest=st.floats(0.01, 0.6),

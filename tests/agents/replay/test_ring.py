@@ -66,7 +66,7 @@ class TestRingKeepsTheContract(ReplayContract):
 
 class TestRing:
     @given(configs, streams())
-    @settings(max_examples=50, deadline=None)
+    @settings(max_examples=25, deadline=None)
     def test_agrees_with_the_oracle_at_every_moment(self, config: Config, stream: list[Transition]) -> None:
         replay, oracle = ring(config), Oracle(config)
         for transition in stream:
@@ -80,7 +80,7 @@ class TestRing:
                 assert_same_transition(batch, row, expected[index])
 
     @given(st.integers(1, 4), st.integers(1, 4), st.sampled_from([None, 1, 3, 6]), streams())
-    @settings(max_examples=30, deadline=None)
+    @settings(max_examples=20, deadline=None)
     def test_smallest_ring(self, stack_size: int, horizon: int, window: int | None, stream: list[Transition]) -> None:
         config = Config(stack_size=stack_size, update_horizon=horizon, action_window=window)
         config = replace(config, capacity=config.reach + horizon)
@@ -95,7 +95,7 @@ class TestRing:
                 assert_same_transition(replay.transitions(np.array([slot])), 0, expected[slot])
 
     @given(configs, streams())
-    @settings(max_examples=40, deadline=None)
+    @settings(max_examples=20, deadline=None)
     def test_windows_of_real_valued_actions(self, config: Config, stream: list[Transition]) -> None:
         window = config.action_window or 5
         capacity = max(config.capacity, window + 1 + config.update_horizon)

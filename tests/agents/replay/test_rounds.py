@@ -62,7 +62,7 @@ class Lives:
         self.assembly.extend(block)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=20)
 @given(st.integers(1, 4), st.integers(0, 2**31), st.integers(2, 13), st.integers(1, 3), st.integers(0, 25))
 def test_sequences_are_all_rows_in_their_order_and_a_round_has_one_of_each(
     num_envs: int, seed: int, decisions: int, stack_size: int, saved_at: int

@@ -76,11 +76,13 @@ class TestSweep:
         rows = read_rows(tmp_path / "s")
         assert [row["trial"] for row in rows if row["metric"] == "score"] == ["0000", "0001", "0002", "0003"]
 
+    @pytest.mark.usefixtures("fork_trials")
     def test_points_may_be_given_one_by_one(self, tmp_path: Path) -> None:
         points = [{"delay": 1, "noops": 0}, {"delay": 8, "noops": 8}]
         sweep(play, points, 1, tmp_path / "s")
         assert {(row["delay"], row["noops"]) for row in read_rows(tmp_path / "s")} == {(1, 0), (8, 8)}
 
+    @pytest.mark.usefixtures("fork_trials")
     def test_a_trial_that_fails_is_recorded_and_the_others_go_on(
         self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
@@ -155,6 +157,7 @@ class TestSweep:
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full to write to")
+@pytest.mark.usefixtures("fork_trials")
 def test_a_disk_that_is_too_full_to_record_a_failure_does_not_stop_the_others(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -181,6 +184,7 @@ def play_and_be_killed_after_the_result(_: dict[str, Any], __: int, directory: P
     return {"score": 1.0}
 
 
+@pytest.mark.usefixtures("fork_trials")
 def test_a_trial_that_is_killed_just_after_its_result_is_finished(tmp_path: Path) -> None:
     sweep(play_and_be_killed_after_the_result, {"delay": [1]}, 1, tmp_path)
     directory = tmp_path / "trials" / "0000"
@@ -189,6 +193,7 @@ def test_a_trial_that_is_killed_just_after_its_result_is_finished(tmp_path: Path
     assert {row["value"] for row in read_rows(tmp_path) if row["metric"] == "score"} == {1.0}
 
 
+@pytest.mark.usefixtures("fork_trials")
 def test_a_trial_whose_log_cannot_be_opened_does_not_stop_the_others(tmp_path: Path) -> None:
     (tmp_path / "trials" / "0000" / "log.txt").mkdir(parents=True)
     sweep(play, {"delay": [8, 1]}, 1, tmp_path)
@@ -233,30 +238,30 @@ def test_a_sweep_whose_trials_failed_says_how_many_and_why_and_how_to_go_on(tmp_
 
 
 def test_what_a_script_imports_at_its_top_reaches_its_trials(tmp_path: Path) -> None:
-    (tmp_path / "my_environments.py").write_text(
-        "import gymnasium as gym\n"
-        "from gymnasium.envs.classic_control import CartPoleEnv\n"
-        "gym.register('Mine-v0', CartPoleEnv)\n"
-        "def named(): pass\n"
-    )
-    for line in ("import my_environments", "from my_environments import named"):
-        script = tmp_path / "script.py"
-        script.write_text(
-            "import sys\n"
+    for name in ("one", "two"):
+        (tmp_path / f"environment_{name}.py").write_text(
             "import gymnasium as gym\n"
-            f"{line}\n"
-            "from async_wrappers.agents.sweep.sweeping import sweep\n"
-            "def trial(point, seed, directory):\n"
-            "    return {'limit': gym.make(point['env']).reset(seed=seed)[0].size}\n"
-            "if __name__ == '__main__':\n"
-            "    sweep(trial, {'env': ['Mine-v0']}, 1, sys.argv[1])\n"
+            "from gymnasium.envs.classic_control import CartPoleEnv\n"
+            f"gym.register('{name}-v0', CartPoleEnv)\n"
+            "def named(): pass\n"
         )
-        place = tmp_path / line.partition(" ")[0]
-        path = os.pathsep.join((str(tmp_path), str(ROOT)))  # a script's own folder is the first
-        with forks.running(script, tmp_path, (str(place),), {**os.environ, "PYTHONPATH": path}) as running:
-            code, out, err = running.end()
-        assert code == 0, err
-        assert [row["value"] for row in facts(place)] == [4.0], out + err
+    script, place = tmp_path / "script.py", tmp_path / "place"
+    script.write_text(
+        "import sys\n"
+        "import gymnasium as gym\n"
+        "import environment_one\n"
+        "from environment_two import named\n"
+        "from async_wrappers.agents.sweep.sweeping import sweep\n"
+        "def trial(point, seed, directory):\n"
+        "    return {name: gym.make(f'{name}-v0').reset(seed=seed)[0].size for name in point['envs'].split()}\n"
+        "if __name__ == '__main__':\n"
+        "    sweep(trial, {'envs': ['one two']}, 1, sys.argv[1])\n"
+    )
+    path = os.pathsep.join((str(tmp_path), str(ROOT)))  # a script's own folder is the first
+    with forks.running(script, tmp_path, (str(place),), {**os.environ, "PYTHONPATH": path}) as running:
+        code, out, err = running.end()
+    assert code == 0, err
+    assert [row["value"] for row in facts(place)] == [4.0, 4.0], out + err
 
 
 class TestRefusals:
@@ -289,6 +294,7 @@ class TestRefusals:
         with pytest.raises(ValueError, match="jobs must be >= 1, got 0"):
             sweep(play, GRID, 1, tmp_path / "s", jobs=0)
 
+    @pytest.mark.usefixtures("fork_trials")
     def test_another_sweeps_directory_is_refused_naming_the_key(self, tmp_path: Path) -> None:
         sweep(play, {"delay": [1]}, 2, tmp_path / "s", jobs=2)
         before = (tmp_path / "s" / "sweep.json").read_bytes()

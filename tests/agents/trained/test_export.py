@@ -144,12 +144,12 @@ def test_memory_is_two_files_which_carry_the_state_as_the_agent_does(remembering
         ours = Memory(None if first else kept.action, reward, first, None if first else kept.state)
 
 
-@pytest.mark.parametrize("kind", ["a window", "a core", "a dict", "normalised"])
+@pytest.mark.parametrize("kind", ["a window", "a core of dicts", "normalised"])
 def test_a_fast_path_is_an_input_of_the_light_half(tmp_path: Path, kind: str) -> None:
     made: dict[str, Any] = {"torso": SMALL, "fast": partial(MLPTorso, hidden=(5,)), "fast_age": 1}
-    made |= {"core": "lstm"} if kind == "a core" else {"feed_previous": False, "action_window": 3}
+    made |= {"core": "lstm"} if kind == "a core of dicts" else {"feed_previous": False, "action_window": 3}
     space, family, network = CART.observation_space, VTrace, create_actor_critic
-    if kind == "a dict":
+    if kind == "a core of dicts":
         space = MIXED
         made |= {"torso": "auto", "fast": "auto"}
     if kind == "normalised":

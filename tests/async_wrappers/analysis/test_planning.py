@@ -382,11 +382,11 @@ def test_where_too_many_actions_miss_the_playout_a_longer_one_is_chosen() -> Non
 
 
 @pytest.mark.usefixtures("quick")
-def test_a_latency_of_100_s_is_planned_with_thousands_of_workers() -> None:
-    found = plan(100.0, fps=60)
+def test_a_latency_of_20_s_is_planned_with_more_than_a_thousand_workers() -> None:
+    found = plan(20.0, fps=60)
     assert found.enough is not None
-    assert (found.enough.workers, found.enough.fresh_share, found.enough.mean_delay_frames) == (6000, 1.0, 6000)
-    assert found.simulated_frames == 3 * 6000
+    assert (found.enough.workers, found.enough.fresh_share, found.enough.mean_delay_frames) == (1200, 1.0, 1200)
+    assert found.simulated_frames == 3 * 1200
 
 
 @pytest.mark.usefixtures("quick")
@@ -593,6 +593,7 @@ def test_the_lines_of_a_plan_can_be_copied_and_give_what_it_forecasts(remote: bo
     assert ("serve" in lines) == remote and (not remote or "--workers 7 --threads" in lines["serve"][0])
 
 
+@pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize(("cores", "remote"), [(16, False), (2, False), (2, True)])
 def test_the_lines_for_one_worker_with_chunks_fill_every_frame(cores: int, remote: bool) -> None:
     found = plan(Uniform(0.08, 0.16), fps=50, cores=cores, remote=remote, seconds=20)
@@ -642,6 +643,7 @@ def test_the_command_line_takes_a_range_of_latencies(capsys: pytest.CaptureFixtu
     assert printed == f"{plan(Uniform(0.08, 0.16), cores=9, seconds=10, positions=True)}\n"
 
 
+@pytest.mark.usefixtures("quick")
 def test_the_lines_of_a_plan_are_gins() -> None:
     lines = plan(0.100, fps=50, cores=16).configuration
     load_gin("configs/dqn/cartpole.gin", bindings=lines["train under, in gin"])
@@ -651,6 +653,7 @@ def test_the_lines_of_a_plan_are_gins() -> None:
     assert [gin.query_parameter(f"AsyncRunner.{name}") for name in names] == [5, 50, 5, "repeat"]
 
 
+@pytest.mark.usefixtures("quick")
 def test_a_plan_of_a_trace_names_it_in_its_lines() -> None:
     found = plan(Trace(np.linspace(0.05, 0.06, 20)), fps=50, cores=16, seconds=10)
     assert 'latency=Trace("FILE"),' in found.configuration["or with missed frames"][0]

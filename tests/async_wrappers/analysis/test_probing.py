@@ -115,7 +115,7 @@ def test_the_period_and_phase_of_a_hold_are_found(period: int, phase: int) -> No
     assert result.confidence == 1.0
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(
     lag=st.integers(0, 6),
     period=st.integers(1, 4),
@@ -135,7 +135,7 @@ def test_lag_and_period_are_found_together(
     assert result.confidence == 1.0
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(lag=st.integers(0, 3), pattern=st.lists(st.booleans(), min_size=1, max_size=6))
 def test_a_period_is_never_reported_where_a_frame_outside_it_counts(lag: int, pattern: list[bool]) -> None:
     result = probe_delay(Hidden(lag, lambda frame, seed: pattern[frame % len(pattern)]), episodes=4)

@@ -163,7 +163,7 @@ def test_an_interval_without_spread_is_a_point_and_pairs_take_the_spread_of_seed
 def test_about_19_of_20_intervals_hold_the_true_cost() -> None:
     truth = {"delay": 24.0, "inaction": 48.0, "both": 48.0, "interaction": -24.0}  # two blocks on average
     held = []
-    for seed in range(40):
+    for seed in range(20):
         found = decompose(Target, follow, 1, 1, episodes=20, seed=seed)
         held += [low <= truth[name] <= high for name, (_, low, high) in found.costs.items()]
     assert 0.80 <= np.mean(held) < 1

@@ -57,7 +57,7 @@ def test_an_update_per_frame_takes_64_times_as_many_learners_as_an_action_takes_
     assert [each.learners for each in published] == [64 * frames for frames in (1, 5, 8, 70, 596)]
 
 
-@settings(max_examples=25, deadline=None, database=None)
+@settings(max_examples=12, deadline=None, database=None)
 @given(update_ns=st.integers(1, 10**11), fps=st.sampled_from([30, 50, 60, 59.7275, 1000]))
 def test_learners_are_the_frames_that_pass_in_an_update(update_ns: int, fps: float) -> None:
     (found,) = processes_needed([Network("one", 1, 1e-6, update_ns / 1e9)], fps, cv=0, seconds=1)

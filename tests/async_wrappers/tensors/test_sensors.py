@@ -36,20 +36,27 @@ def seen_by_definition(
 
 
 @cache
-def _seen(written: str, its_seed: int, row: int, episode: int, frames: int = 14) -> tuple[list[int], list[Fraction]]:
+def _draws(written: str, its_seed: int) -> tuple[Fraction, int, list[int], Any, Any, Any]:
+    """Return readings per frame, how many are drawn, and their latencies in ns, losses, phases and holds."""
     sensor = eval(written)
     share = Fraction(1) if sensor.rate is None else Fraction(str(sensor.rate)) / FPS
-    draws, stream = np.random.default_rng(np.random.SeedSequence(its_seed).spawn(1)[0]), None
-    model = sensor.latency if hasattr(sensor.latency, "stream") else None
+    draws = np.random.default_rng(np.random.SeedSequence(its_seed).spawn(1)[0])
     number = max(64, 4_096 // share.numerator)
-    if model is not None:
-        stream = model.stream(np.random.SeedSequence(its_seed))
-    latencies = [
-        Fraction(round(sensor.latency * 1e9) if stream is None else stream.draw(), 10**9) * FPS for _ in range(number)
-    ]
+    if hasattr(sensor.latency, "stream"):
+        stream = sensor.latency.stream(np.random.SeedSequence(its_seed))
+        latencies = [stream.draw() for _ in range(number)]
+    else:
+        latencies = [round(sensor.latency * 1e9)] * number
     lost = draws.random(number) < sensor.drop
     phases = draws.integers(0, share.denominator, 4_096) if sensor.phase is None else None
     holds = draws.random(number) < sensor.hold
+    return share, number, latencies, lost, phases, holds
+
+
+@cache
+def _seen(written: str, its_seed: int, row: int, episode: int, frames: int = 14) -> tuple[list[int], list[Fraction]]:
+    sensor = eval(written)
+    share, number, latencies, lost, phases, holds = _draws(written, its_seed)
     at = Pool.place(row, episode, 0)
     phase = (
         Fraction(int(phases[at % 4_096]), share.numerator) if phases is not None else Fraction(str(sensor.phase)) * FPS
@@ -58,7 +65,7 @@ def _seen(written: str, its_seed: int, row: int, episode: int, frames: int = 14)
     for n in range(int(frames * share) + 2):
         taken = phase + n / share
         draw = Pool.place(row, episode, math.floor(taken)) % number
-        readings.append((taken, None if lost[draw] else taken + latencies[draw]))
+        readings.append((taken, None if lost[draw] else taken + Fraction(latencies[draw], 10**9) * FPS))
     shown, ages = list[int](), list[Fraction]()
     newest: Fraction | None = None
     for frame in range(frames):

@@ -137,7 +137,7 @@ def agree(
 ) -> None:
     vector = counting_vector(num_envs, mode)
     env = VectorRealtimeDelay(Tensors(vector, *kind), **terms)
-    for row, episodes in enumerate(together(env, kind, 60, length)):
+    for row, episodes in enumerate(together(env, kind, 45, length)):
         if ("unreported",) in [each[:1] for decisions in episodes for each in decisions]:
             continue  # a second episode has ended within the frames of the first step
         expected = alone(row, len(episodes), length, make(row))

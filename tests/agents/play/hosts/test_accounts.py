@@ -60,7 +60,7 @@ def plan_and_agent(block_length: int, lives: bool) -> tuple[ActingPlan, VectorAg
     return plan, VectorAgent(spec, HOSTS * SHARE)
 
 
-@settings(deadline=None, max_examples=20)
+@settings(deadline=None, max_examples=10)
 @given(
     free=st.booleans(),
     lives=st.booleans(),

@@ -38,7 +38,7 @@ NUMBERS = 5  # of an observation, and no other array has as many
 DELAYS: dict[str, Any] = {"delay": range(4), "default_action": "repeat"}
 NUMPYS, TENSORS = np.zeros(1), torch.zeros(1)
 
-ppo = partial(PPO, device="cpu", update_period=96, batch_size=32, num_epochs=2)
+ppo = partial(PPO, device="cpu", update_period=48, batch_size=16, num_epochs=2)
 
 
 class Split(gym.vector.VectorWrapper):
@@ -102,7 +102,7 @@ AGENTS: dict[str, Callable[..., Any]] = {
 )
 def test_an_agent_learns_from_tensors_what_it_learns_from_numpys_arrays(name: str, mode: AutoresetMode) -> None:
     discrete = name == "vtrace"
-    agents = [trained(AGENTS[name], vector(like, mode, discrete=discrete), 400) for like in (NUMPYS, TENSORS)]
+    agents = [trained(AGENTS[name], vector(like, mode, discrete=discrete), 240) for like in (NUMPYS, TENSORS)]
     assert agents[0][0].updates > 2
     assert_identical(*(state(agent) for agent, _ in agents))
     assert_identical(*([each._replace(when=0) for each in result.over] for _, result in agents))
@@ -112,16 +112,17 @@ def test_halves_of_tensors_take_turns_as_those_of_numpys_arrays() -> None:
     def halves(like: Any) -> Any:
         return DoubleBuffered(*(vector(like, AutoresetMode.SAME_STEP, N // 2) for _ in range(2)))
 
-    assert_identical(*(state(trained(ppo, halves(like), 300)[0]) for like in (NUMPYS, TENSORS)))
+    assert_identical(*(state(trained(ppo, halves(like), 200)[0]) for like in (NUMPYS, TENSORS)))
 
 
 @pytest.mark.parametrize("mode", AutoresetMode)
 def test_a_vector_whose_values_wait_for_a_device_plays_the_same(
     mode: AutoresetMode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    here = trained(ppo, vector(TENSORS, mode), 80)[1]
+    late = partial(ppo, update_period=96)
+    here = trained(late, vector(TENSORS, mode), 80)[1]
     monkeypatch.setattr(arrays, "is_host", lambda device: False)
-    agent, there = trained(ppo, vector(TENSORS, mode), 80)
+    agent, there = trained(late, vector(TENSORS, mode), 80)
     assert agent.updates == 0  # rewards are summed in float32 there
     assert [each._replace(when=0, score=0) for each in there.over] == [
         each._replace(when=0, score=0) for each in here.over
@@ -132,7 +133,7 @@ def test_a_vector_whose_values_wait_for_a_device_plays_the_same(
 
 @pytest.mark.parametrize("mode", AutoresetMode)
 def test_dicts_of_tensors_are_learnt_from_as_dicts_of_numpys_arrays(mode: AutoresetMode) -> None:
-    agents = [trained(AGENTS["ppo in stacks"], vector(like, mode, wrap=Split), 300)[0] for like in (NUMPYS, TENSORS)]
+    agents = [trained(AGENTS["ppo in stacks"], vector(like, mode, wrap=Split), 200)[0] for like in (NUMPYS, TENSORS)]
     assert agents[0].updates > 1
     assert_identical(*map(state, agents))
 
@@ -166,7 +167,7 @@ class NoObservationOnTheHost(TorchFunctionMode):
 @pytest.mark.parametrize("name", ["ppo", "ppo in stacks"])
 def test_no_observation_leaves_its_device(name: str, mode: AutoresetMode) -> None:
     with NoObservationOnTheHost():
-        agent, result = trained(AGENTS[name], vector(TENSORS, mode), 300)
+        agent, result = trained(AGENTS[name], vector(TENSORS, mode), 200)
     assert agent.updates > 1
     assert len(result.over) > 10
 
@@ -184,13 +185,13 @@ def test_ppo_learns_on_tensors_under_a_delay_of_each_episode() -> None:
 
 
 def test_a_replay_of_tensors_goes_on_from_its_files(tmp_path: Path) -> None:
-    agent, _ = trained(ppo, vector(TENSORS, AutoresetMode.SAME_STEP), 400)
+    agent, _ = trained(ppo, vector(TENSORS, AutoresetMode.SAME_STEP), 200)
     bundle = agent.bundle_and_checkpoint(tmp_path, 0)
     other = VectorAgent(agent.spec, N)
     other.unbundle(tmp_path, 0, bundle)
     assert_identical(other.learner.state_dict(), agent.learner.state_dict())
     envs = vector(TENSORS, AutoresetMode.SAME_STEP)
-    result = Share(other, envs, lambda numbers: [3] * N).train(Length(300, None), cuts=True)
+    result = Share(other, envs, lambda numbers: [3] * N).train(Length(150, None), cuts=True)
     assert result.over
     assert other.updates > agent.updates
 
@@ -215,7 +216,7 @@ def test_a_run_trains_on_a_registered_vector_of_tensors(tmp_path: Path) -> None:
                 "VectorRealtimeDelay.delay = 2",
                 "VectorRealtimeDelay.default_action = 'repeat'",
                 "Runner.num_iterations = 2",
-                "Runner.training_steps = 300",
+                "Runner.training_steps = 150",
                 "Runner.evaluation_episodes = 2",
                 "Runner.report_episodes = 0",
                 "PPOAgent.update_period = 64",

@@ -31,7 +31,7 @@ from async_wrappers.testing.staggers import MS, Played
 from tests.worlds.recording_env import FRAME, MEANINGS, RecordingEnv, mixed
 
 CASES = int(os.environ.get("HYPOTHESIS_CASES", "200"))
-SETTINGS = settings(max_examples=50, deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow])
+SETTINGS = settings(max_examples=25, deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 class Exploring:
