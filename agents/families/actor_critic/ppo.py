@@ -85,12 +85,12 @@ class PPO(ActorCritic):
         The loss needs log mu of the drawn actions [R], of chunks [R, H], and real-valued ones as they were drawn.
         """
         parameters = outputs[0]
-        drawn = self.distribution.sample(parameters, noise)
-        extras = {"log_prob": self.distribution.log_prob(parameters, drawn).cpu().numpy()}
+        drawn, log_prob = self.distribution.sample_with_log_prob(parameters, noise)
+        extras = {"log_prob": log_prob.cpu().numpy()}
         actions = drawn.cpu().numpy()
         if self.real:
             extras["drawn"] = actions
-        if rows.eval_mode.any() and not self.drawn_evaluation:
+        if np.count_nonzero(rows.eval_mode) and not self.drawn_evaluation:
             eval_mode = rows.eval_mode.reshape(-1, *[1] * (actions.ndim - 1))
             actions = np.where(eval_mode, self.distribution.mode(parameters).cpu().numpy(), actions)
         return actions, extras
