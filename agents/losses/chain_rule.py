@@ -35,7 +35,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import linear
 
-from async_wrappers.agents.losses.actor_critic import clipped_policy_loss
+from async_wrappers.agents.losses.actor_critic import clipped_at, least_policy_loss
 
 Layers = Sequence[nn.Linear]
 Gradients = Mapping[Tensor, Tensor]  # by the parameter
@@ -305,16 +305,16 @@ class _ClippedLoss(torch.autograd.Function):
         squares = noise.square()
         log_volume = log_std.sum() + 0.5 * size * math.log(2 * math.pi)
         log_ratios = squares.sum(1).mul_(-0.5).sub_(log_volume).sub_(given.log_mu)
-        policy_loss = clipped_policy_loss(log_ratios, given.advantage, given.epsilon)
+        least = least_policy_loss(given.advantage, given.epsilon)
+        policy_loss = clipped_at(least, log_ratios, given.advantage)
         errors = values - given.target
         value_loss = errors.square()
         loss = torch.add(policy_loss, value_loss, alpha=given.of_value)
         if given.of_entropy:
             loss -= given.of_entropy * (log_volume + 0.5 * size)
         found |= {"PolicyLoss": policy_loss, "ValueLoss": value_loss, "Value": values}
-        # Where the ratio is clipped the loss is a constant, the bound; elsewhere it is its own slope by log pi.
-        bound = -given.advantage - given.epsilon * given.advantage.abs()
-        numbers = policy_loss * (policy_loss > bound), noise, squares, std, errors
+        # Where the ratio is clipped the loss is a constant, the least one; elsewhere it is its own slope by log pi.
+        numbers = policy_loss * (policy_loss > least), noise, squares, std, errors
         context.gradients = partial(_clipped_gradients, given, kept, numbers)
         context.parameters = parameters
         return loss
