@@ -197,7 +197,3 @@ def _of_noise(noise: Tensor, log_std: Tensor) -> Tensor:
 def _log_slope(before: Tensor) -> Tensor:
     """Return log(1 - tanh(u)^2)."""
     return 2 * (math.log(2) - before - softplus(-2 * before))
-
-
-Distribution = Categorical | Gaussian | SquashedGaussian
-"""The kinds have the same methods; those of `Categorical` say what they do."""

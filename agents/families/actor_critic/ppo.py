@@ -46,7 +46,7 @@ from async_wrappers.agents.networks.policy_value import (
 from async_wrappers.agents.networks.sequence_network import check_sequence_fit
 from async_wrappers.agents.spaces.actions import Actions, BoxActions, chunk_actions
 from async_wrappers.agents.spaces.compute import Reader
-from async_wrappers.agents.spaces.distributions import Categorical, Distribution, Gaussian
+from async_wrappers.agents.spaces.distributions import Categorical, Gaussian
 from async_wrappers.agents.spaces.schema import START, STATE, TORSO_VERSION, VERSION, each_array, leaves, nest
 
 _READ = ("observation", "previous_action", "previous_reward", "first")  # by the network, beside the state
@@ -308,7 +308,7 @@ class PPO(ActorCritic):
         "Divide rewards by the running standard deviation of the discounted return; the value is learnt in this unit.",
     )
 
-    distribution: Distribution
+    distribution: Categorical | Gaussian
 
     def settle(self) -> None:
         super().settle()
