@@ -138,6 +138,15 @@ R2D2 = (
     "R2D2Agent.target_update_period = 400",
     "R2D2Agent.replay_capacity = 6_000",
 )
+ROUNDS = ("PPOAgent.update_period = 256", "PPOAgent.num_epochs = 3")
+PPO = (
+    *ON_MANY,
+    "Runner.training_steps = 3_000",
+    "create_runner.schedule = 'vector'",
+    "VectorRunner.num_envs = 4",
+    *ROUNDS,
+)
+SAC = (*SHORT, "Runner.training_steps = 600", "Runner.evaluation_episodes = 2", "SACAgent.min_replay_history = 200")
 RATIO = ("VectorRunner.replay_ratio = 8.0", "DQNAgent.replay_capacity = 4_000")
 APEX = (*ON_MANY, "Runner.training_steps = 3_000", *RATIO)
 STUDENT = (
@@ -428,6 +437,18 @@ def cases() -> dict[str, Case]:
             _vtrace(STUDENT[:-2], gin_file=f"{students}/kickstarting_vtrace_cartpole.gin", updates=40), replays=TEACHER
         ),
     }
+    for agent, bound, updates in ("ppo", PPO, 20), ("sac", SAC, 900):
+        for name, file in (agent.upper(), "pendulum"), (f"{agent.upper()} under delay", "pendulum_delay"):
+            found[name] = Case(f"configs/{agent}/{file}.gin", bound, updates=updates, copies=0)
+    found["PPO with a core"] = replace(
+        found["PPO"],
+        bindings=(*PPO, "create_policy_value_network.core = 'lstm'", "create_policy_value_network.hidden = (16,)"),
+    )
+    in_turn = *CARTPOLE, "Runner.evaluation_episodes = 2", *ROUNDS
+    found["PPO in turn"] = Case("configs/ppo/cartpole.gin", in_turn, updates=14, copies=0)
+    found["PPO continued"] = replace(found["PPO"], calls=TWICE)
+    critics_first = *SAC, "SACAgent.critics_first = True"
+    found["SAC, critics first"] = Case("configs/sac/pendulum.gin", critics_first, updates=900, copies=0)
     for folder, name in AGENTS.items():
         found[f"{folder} on CartPole"] = Case(f"configs/{folder}/cartpole.gin", CARTPOLE, updates=700)
         own = (f"{name}.min_replay_history = 200", f"{name}.target_update_period = 100", f"{name}.update_period = 4")

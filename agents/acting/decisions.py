@@ -8,7 +8,7 @@ nothing, and a resumed run acts as an uninterrupted one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -187,17 +187,22 @@ class DecisionRandom:
             actions[row] = self.uniform_and_action(num_actions, *decision)[1]
         return uniforms, actions
 
-    def for_actions(self, actions: Actions, rows: Decisions) -> tuple[npt.NDArray[Any], ...]:
+    def for_actions(self, actions: Actions, rows: Decisions) -> tuple[Any, ...]:
         """Return the numbers that a policy makes the actions of R decisions from.
 
         Of Discrete actions: a uniform number `[R]` and an action `[R]`; of chunks of them uniform numbers `[R, H]`
-        alone. Of real-valued ones: standard normal and uniform numbers, float32 `[R, ...]` as actions are stored.
+        alone. Of real-valued ones, float32 `[R, ...]` as actions are stored: standard normal numbers, and a function
+        that draws uniform ones, which few decisions need.
         """
         shape, dtype = actions.column
         if dtype.kind == "f":
-            drawn = self.normals_and_uniforms(actions.inputs, rows)
-            normals, uniforms = (each.astype(dtype).reshape(len(rows), *shape) for each in drawn)
-            return normals, uniforms.clip(max=1 - np.finfo(dtype).epsneg)  # rounding to float32 may give 1
+            normals = self.normals(actions.inputs, rows).astype(dtype).reshape(len(rows), *shape)
+
+            def uniforms() -> npt.NDArray[Any]:
+                drawn = self.uniforms_beside_normals(actions.inputs, rows).astype(dtype).reshape(len(rows), *shape)
+                return drawn.clip(max=1 - np.finfo(dtype).epsneg)  # rounding to float32 may give 1
+
+            return normals, uniforms
         if actions.chunk is not None:
             return (self.uniforms(actions.chunk, rows),)
         # A worker's warm-up inference belongs to no episode and has the number -1.
@@ -215,21 +220,29 @@ class DecisionRandom:
         ]
         return np.array(drawn)
 
-    def normals_and_uniforms(
-        self, entries: int, decisions: Sequence[Decision]
-    ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-        """Several standard normal and several uniform numbers in [0, 1) for each of R decisions, `[R, entries]` each.
+    def normals(self, entries: int, decisions: Sequence[Decision]) -> npt.NDArray[np.float64]:
+        """Several standard normal numbers for each of R decisions, `[R, entries]`.
 
         An `episode` of -1, as a worker's warm-up has, is 0.
         """
+        normals = np.empty((len(decisions), entries))
+        for generator, row in zip(self._generators(decisions), normals, strict=True):
+            generator.standard_normal(out=row)
+        return normals
+
+    def uniforms_beside_normals(self, entries: int, decisions: Sequence[Decision]) -> npt.NDArray[np.float64]:
+        """Several uniform numbers in [0, 1) for each of R decisions, `[R, entries]`, which follow its `normals`."""
+        uniforms = np.empty((len(decisions), entries))
+        for generator, row in zip(self._generators(decisions), uniforms, strict=True):
+            generator.standard_normal(entries)
+            generator.random(out=row)
+        return uniforms
+
+    def _generators(self, decisions: Sequence[Decision]) -> Iterator[np.random.Generator]:
         rows = Decisions.of(decisions)
         columns = np.maximum(rows.episode, 0), rows.start, rows.eval_mode, rows.env_id
-        normals, uniforms = np.empty((2, len(rows), entries))
-        for row, decision in enumerate(zip(*(column.tolist() for column in columns), strict=True)):
-            generator = self.draw(*decision)
-            generator.standard_normal(out=normals[row])
-            generator.random(out=uniforms[row])
-        return normals, uniforms
+        for decision in zip(*(column.tolist() for column in columns), strict=True):
+            yield self.draw(*decision)
 
 
 _ENV_ID_BITS = 32  # of the counter's highest word, where the environment's number begins

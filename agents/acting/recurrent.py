@@ -88,6 +88,7 @@ class RecurrentPolicy:
         state: Tensor = self.network.initial_state(rows)
         return state
 
+    @torch.inference_mode()
     def act(self, inputs: Any, state: Any, decisions: Sequence[Decision]) -> PolicyOutput:
         """Return the chosen actions [R] for stacks [R, k, *shape], the core's states [R, S] and the extras.
 
@@ -104,6 +105,7 @@ class RecurrentPolicy:
             rewards = {"reward": np.asarray(state.previous_reward)} if self.remembers else {}
             raise cause_of_action(error, self.network, {"observation": inputs, **rewards}) from None
 
+    @torch.inference_mode()
     def first_outputs(self, inputs: Any) -> Any:
         """Return the network's outputs [R, ...] for stacks [R, k, *shape] at the beginning of episodes.
 
@@ -122,6 +124,7 @@ class RecurrentPolicy:
             features: Tensor = self.network.encode(self._read_stacks(inputs))
         return features
 
+    @torch.inference_mode()
     def release(
         self,
         features: Tensor,
@@ -154,7 +157,6 @@ class RecurrentPolicy:
         """How many updates the weights have; None where that is not left beside actions."""
         return self._version() if self._known is None and self._version is not None else self._known
 
-    @torch.inference_mode()
     def _chosen(self, outputs: Any, core: Tensor, rows: Decisions, torso_version: int | None) -> PolicyOutput:
         actions, extras = self._choose(outputs, rows, *self._random.for_actions(self.actions, rows))
         if self.network.state_size:
@@ -166,7 +168,6 @@ class RecurrentPolicy:
                 extras[TORSO_VERSION] = np.full(count, torso_version)
         return PolicyOutput(self.actions.environment(actions), core if self.remembers else (), extras or None)
 
-    @torch.inference_mode()
     def _forward(self, decide: Callable[..., Any], rows: Any, remembered: Sequence[Tensor]) -> tuple[Any, Tensor]:
         """Call the network, or its half that reads features, on one step of R sequences [1, R, ...]."""
         if self._captured:
@@ -180,6 +181,7 @@ class RecurrentPolicy:
             return tuple(map(_only_step, outputs)), core
         return outputs[0], core
 
+    @torch.inference_mode()
     def prepare(self, inputs: Any) -> None:
         """Capture decisions of as many rows, where there are graphs: a worker has no time for it later.
 

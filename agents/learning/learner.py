@@ -37,6 +37,7 @@ from async_wrappers.agents.acting.decisions import DecisionRandom
 from async_wrappers.agents.acting.exploration import noisy_layers, resample_noise
 from async_wrappers.agents.learning.captured import Captured, Inputs, NotCapturable, copies
 from async_wrappers.agents.learning.diverged import check_loaded, check_weights, refuse_loss
+from async_wrappers.agents.losses.chain_rule import gradients_of
 from async_wrappers.agents.losses.loss import (
     Adam,
     Batch,
@@ -49,6 +50,7 @@ from async_wrappers.agents.losses.loss import (
     batch_tensors,
     clip_gradient_norm,
     mean_loss,
+    mean_slopes,
     sum_of_losses,
     without_spoilt,
 )
@@ -326,7 +328,7 @@ class Learner:
                 loss = mean_loss(output, minibatch)
                 self._mean_over = output.loss.numel() if output.mean_over is None else output.mean_over
                 refuse_not_finite(loss)
-                of_minibatch, gradients = output.priority, self._backward(loss, output.metrics, begin)
+                of_minibatch, gradients = output.priority, self._backward(loss, output, minibatch, begin)
             else:
                 captured = self._captured_gradient(self._gradient, {"batch": minibatch}, rng)
                 refuse_not_finite(captured["loss"])
@@ -373,7 +375,7 @@ class Learner:
         loss = mean_loss(output, batch)
         self._mean_over = output.loss.numel() if output.mean_over is None else output.mean_over
         self._send_losses_to_host(loss.detach(), output.priority if "weight" in batch else None, sampled)
-        return self._backward(loss, output.metrics, begin)
+        return self._backward(loss, output, batch, begin)
 
     def _output(self, networks: Networks, batch: Batch, first_steps: Batch | None, rng: Any) -> LossOutput:
         """Return the loss of a batch, with that of its first steps where there are any."""
@@ -403,7 +405,7 @@ class Learner:
             resample_noise(self._noisy_layers, rng)
         output = self._output(networks, batch, given.get("first_steps"), rng)
         loss = mean_loss(output, batch)
-        scalars, gradients = self._descent(loss, output.metrics)
+        scalars, gradients = self._descent(loss, output, batch)
         return {
             "loss": loss.detach(),
             "priority": None if output.priority is None else output.priority.detach(),
@@ -412,23 +414,27 @@ class Learner:
             "gradients": gradients,
         }
 
-    def _backward(self, loss: Tensor, metrics: Mapping[str, Tensor], begin: float) -> Mapping[str, Tensor]:
+    def _backward(self, loss: Tensor, output: LossOutput, batch: Batch, begin: float) -> Mapping[str, Tensor]:
         """Return a loss's gradient, which began to be computed at a time, and set the scalars."""
         now = self.times.add("Loss", begin)
-        self.scalars, gradients = self._descent(loss, metrics)
+        self.scalars, gradients = self._descent(loss, output, batch)
         self.times.add("Backward", now)
         return gradients
 
     def _descent(
-        self, loss: Tensor, metrics: Mapping[str, Tensor]
+        self, loss: Tensor, output: LossOutput, batch: Batch
     ) -> tuple[Mapping[str, Tensor], Mapping[str, Tensor]]:
-        """Return a loss's scalars, and its gradient by the parameter's name."""
-        for parameter in self._parameters.values():
-            parameter.grad = None
-        loss.backward()  # type: ignore[no-untyped-call]
+        """Return the scalars of a batch's mean loss, and its gradient by the parameter's name."""
         each = self._parameters.items()
-        gradients = {name: gradient for name, parameter in each if (gradient := parameter.grad) is not None}
-        scalars = {"Loss": loss.detach(), **{name: value.detach() for name, value in metrics.items()}}
+        if (by_slopes := gradients_of(output.loss)) is not None:
+            found = by_slopes(mean_slopes(output.loss.detach(), batch))
+            gradients = {name: found[parameter] for name, parameter in each if parameter in found}
+        else:
+            for parameter in self._parameters.values():
+                parameter.grad = None
+            loss.backward()  # type: ignore[no-untyped-call]
+            gradients = {name: gradient for name, parameter in each if (gradient := parameter.grad) is not None}
+        scalars = {"Loss": loss.detach(), **{name: value.detach() for name, value in output.metrics.items()}}
         return scalars, without_spoilt(gradients, loss.detach()) if self.compute.deferred else gradients
 
     def apply(self, gradients: Mapping[str, Tensor]) -> Mapping[str, Tensor]:

@@ -268,8 +268,17 @@ def clipped_policy_loss(log_ratios: Tensor, advantages: Tensor, epsilon: float) 
         advantages: `[...]`.
         epsilon: How far the ratio may go from 1 until its gradient vanishes.
     """
-    losses = -advantages
-    return (log_ratios.exp() * losses).clamp(min=losses - epsilon * advantages.abs())
+    return clipped_at(least_policy_loss(advantages, epsilon), log_ratios, advantages)
+
+
+def least_policy_loss(advantages: Tensor, epsilon: float) -> Tensor:
+    """Return the losses at which ratios are clipped, `[...]`; see `clipped_policy_loss`."""
+    return -advantages - epsilon * advantages.abs()
+
+
+def clipped_at(least: Tensor, log_ratios: Tensor, advantages: Tensor) -> Tensor:
+    """Return `clipped_policy_loss` with what `least_policy_loss` gives."""
+    return (log_ratios.exp() * -advantages).clamp(min=least)
 
 
 def target_clipped_log_ratios(log_pi: Tensor, log_target: Tensor, log_mu: Tensor, rho: float) -> Tensor:

@@ -18,12 +18,16 @@ slopes of the policy's loss are
 policy's loss are, where the ratio is not clipped,
 
     d/d log pi = -w A        d log pi/d mean = z / std        d log pi/d log std = z^2 - 1
+
+A loss is a node of autograd, so that terms may be added to it. Where nothing is added, a learner takes the gradients
+from the node itself (`gradients_of`): to start autograd for them takes longer than a layer.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -31,9 +35,22 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import linear
 
-from async_wrappers.agents.losses.actor_critic import clipped_policy_loss
+from async_wrappers.agents.losses.actor_critic import clipped_at, least_policy_loss
 
 Layers = Sequence[nn.Linear]
+Gradients = Mapping[Tensor, Tensor]  # by the parameter
+
+
+def gradients_of(loss: Tensor) -> Callable[[Tensor], Gradients] | None:
+    """Return the function from the gradients of losses `[B]` to those of parameters; None for another loss."""
+    found: Callable[[Tensor], Gradients] | None = getattr(loss.grad_fn, "gradients", None)
+    return found
+
+
+def _by_place(context: Any, slope: Tensor) -> Iterator[Tensor | None]:
+    """Yield the gradients in the order of a node's parameters."""
+    found = context.gradients(slope)
+    yield from (found.get(parameter) for parameter in context.parameters)
 
 
 # SAC.
@@ -180,34 +197,49 @@ class _JointLoss(torch.autograd.Function):
         found["error"] = error
         found["metrics"] = dict(zip(names, means, strict=True)) | {"Value": values.mean(), "Temperature": alpha}
         begun = raw[len(drawn) :, size:], spread[len(drawn) :]
-        context.given, context.kept = given, (actor, critics, judged)
-        context.numbers, context.parameters = (alpha, drawn, *begun, error, which, excess), parameters
+        numbers = alpha, drawn, *begun, error, which, excess
+        context.gradients = partial(_joint_gradients, given, (actor, critics, judged), numbers)
+        context.parameters = parameters
         return of_critics + of_policy + of_temperature
 
     @staticmethod
     @once_differentiable
     def backward(context: Any, slope: Tensor) -> tuple[Tensor | None, ...]:
         """Return the gradients of the parameters from that of each transition's loss."""
-        given, (actor, critics, judged) = context.given, context.kept
-        alpha, drawn, log_std, spread, error, which, excess = context.numbers
-        found = {given.log_temperature: -torch.dot(excess, slope)}
-        for critic, kept, of_one in zip(given.critics, critics, error * slope, strict=True):
-            found.update(backward(critic, kept, of_one.unsqueeze(1)))
+        return (None, None, *_by_place(context, slope))
 
-        rows = slope.unsqueeze(1)
-        # The least critic of a transition alone has a slope. Its rows by themselves would be fewer products of numbers,
-        # but how many they are is known on the host only once a GPU has computed them.
-        slopes = [
-            slope_by_inputs(critic, kept, rows * (which == number).unsqueeze(1), drawn.shape[1])
-            for number, (critic, kept) in enumerate(zip(given.critics, judged, strict=True))
-        ]
-        by_action = sum(slopes[1:], start=slopes[0])
-        by_mean = 2 * alpha * rows * drawn - by_action * (1 - drawn.square())
-        low, high = given.log_std_range
-        inside = (log_std >= low) & (log_std <= high)
-        by_log_std = (by_mean * spread - alpha * rows) * inside
-        found.update(backward(given.actor, actor, torch.cat([by_mean, by_log_std], dim=1)))
-        return (None, None, *(found.get(parameter) for parameter in context.parameters))
+
+@torch.no_grad()
+def _joint_gradients(given: Given, layers: tuple[Any, ...], numbers: Sequence[Tensor], slope: Tensor) -> Gradients:
+    """Return the gradients of the parameters from that of each transition's loss, `[B]`.
+
+    Args:
+        given: What the loss is a function of.
+        layers: What the layers of the actor read, and those of each critic of the stored and of the drawn actions.
+        numbers: The temperature; the drawn actions, with their `log_std` and `std * noise`; the critics' errors, which
+            critic is the least, and how far the log-density is above minus the target entropy.
+        slope: `[B]`.
+    """
+    actor, critics, judged = layers
+    alpha, drawn, log_std, spread, error, which, excess = numbers
+    found = {given.log_temperature: -torch.dot(excess, slope)}
+    for critic, kept, of_one in zip(given.critics, critics, error * slope, strict=True):
+        found.update(backward(critic, kept, of_one.unsqueeze(1)))
+
+    rows = slope.unsqueeze(1)
+    # The least critic of a transition alone has a slope. Its rows by themselves would be fewer products of numbers, but
+    # how many they are is known on the host only once a GPU has computed them.
+    slopes = [
+        slope_by_inputs(critic, kept, rows * (which == number).unsqueeze(1), drawn.shape[1])
+        for number, (critic, kept) in enumerate(zip(given.critics, judged, strict=True))
+    ]
+    by_action = sum(slopes[1:], start=slopes[0])
+    by_mean = 2 * alpha * rows * drawn - by_action * (1 - drawn.square())
+    low, high = given.log_std_range
+    inside = (log_std >= low) & (log_std <= high)
+    by_log_std = (by_mean * spread - alpha * rows) * inside
+    found.update(backward(given.actor, actor, torch.cat([by_mean, by_log_std], dim=1)))
+    return found
 
 
 # PPO.
@@ -258,9 +290,7 @@ def clipped_loss(given: Minibatch) -> tuple[Tensor, Mapping[str, Tensor]]:
 
 class _ClippedLoss(torch.autograd.Function):
     @staticmethod
-    def forward(
-        context: Any, given: Minibatch, found: dict[str, Tensor], log_std: Tensor, *parameters: Tensor
-    ) -> Tensor:
+    def forward(context: Any, given: Minibatch, found: dict[str, Tensor], *parameters: Tensor) -> Tensor:
         """Return the losses `[R]`."""
         kept = [given.features.expand(2, *given.features.shape)]
         for weight, bias in given.layers[:-1]:
@@ -269,45 +299,60 @@ class _ClippedLoss(torch.autograd.Function):
         mean, values = torch.baddbmm(bias, kept[-1], weight).unbind()
         values = values[:, 0]
 
-        log_std = log_std.clamp(*given.log_std_range)
+        log_std = given.log_std.clamp(*given.log_std_range)
         std, size = log_std.exp(), len(log_std)
         noise = (given.action - mean).div_(std)
         squares = noise.square()
         log_volume = log_std.sum() + 0.5 * size * math.log(2 * math.pi)
         log_ratios = squares.sum(1).mul_(-0.5).sub_(log_volume).sub_(given.log_mu)
-        policy_loss = clipped_policy_loss(log_ratios, given.advantage, given.epsilon)
+        least = least_policy_loss(given.advantage, given.epsilon)
+        policy_loss = clipped_at(least, log_ratios, given.advantage)
         errors = values - given.target
         value_loss = errors.square()
         loss = torch.add(policy_loss, value_loss, alpha=given.of_value)
         if given.of_entropy:
             loss -= given.of_entropy * (log_volume + 0.5 * size)
         found |= {"PolicyLoss": policy_loss, "ValueLoss": value_loss, "Value": values}
-        # Where the ratio is clipped the loss is a constant, the bound; elsewhere it is its own slope by log pi.
-        bound = -given.advantage - given.epsilon * given.advantage.abs()
-        context.given, context.kept = given, kept
-        context.numbers = policy_loss * (policy_loss > bound), noise, squares, std, errors
+        # Where the ratio is clipped the loss is a constant, the least one; elsewhere it is its own slope by log pi.
+        numbers = policy_loss * (policy_loss > least), noise, squares, std, errors
+        context.gradients = partial(_clipped_gradients, given, kept, numbers)
+        context.parameters = parameters
         return loss
 
     @staticmethod
     @once_differentiable
     def backward(context: Any, slope: Tensor) -> tuple[Tensor | None, ...]:
         """Return the gradients of the parameters from that of each decision's loss."""
-        given, kept = context.given, context.kept
-        by_log_prob, noise, squares, std, errors = context.numbers
-        by_log_prob = (by_log_prob * slope).unsqueeze(1)
-        by_log_std = ((squares - 1) * by_log_prob).sum(0)
-        if given.of_entropy:
-            by_log_std -= given.of_entropy * slope.sum()
-        low, high = given.log_std_range
-        by_log_std *= (given.log_std >= low) & (given.log_std <= high)
+        return (None, None, *_by_place(context, slope))
 
-        by_outputs = kept[-1].new_zeros((2, len(noise), given.layers[-1][0].shape[2]))
-        torch.mul(noise / std, by_log_prob, out=by_outputs[0])
-        by_outputs[1, :, 0] = (2 * given.of_value) * errors * slope
-        gradients: list[Tensor] = []
-        for (weight, _), read in zip(reversed(given.layers), reversed(kept), strict=True):
-            gradients += [by_outputs.sum(1, keepdim=True), torch.bmm(read.transpose(1, 2), by_outputs)]
-            if read is not kept[0]:
-                through = torch.bmm(by_outputs, weight.transpose(1, 2))
-                by_outputs = torch.ops.aten.tanh_backward(through, read)
-        return (None, None, by_log_std, *reversed(gradients))
+
+@torch.no_grad()
+def _clipped_gradients(given: Minibatch, kept: Sequence[Tensor], numbers: Sequence[Tensor], slope: Tensor) -> Gradients:
+    """Return the gradients of the parameters from that of each decision's loss, `[R]`.
+
+    Args:
+        given: What the loss is a function of.
+        kept: What each layer read.
+        numbers: The policy's loss where its ratio is not clipped, else 0; z and its squares, the deviations, and the
+            values' errors.
+        slope: `[R]`.
+    """
+    by_log_prob, noise, squares, std, errors = numbers
+    by_log_prob = (by_log_prob * slope).unsqueeze(1)
+    by_log_std = ((squares - 1) * by_log_prob).sum(0)
+    if given.of_entropy:
+        by_log_std -= given.of_entropy * slope.sum()
+    low, high = given.log_std_range
+    by_log_std *= (given.log_std >= low) & (given.log_std <= high)
+
+    by_outputs = kept[-1].new_zeros((2, len(noise), given.layers[-1][0].shape[2]))
+    torch.mul(noise / std, by_log_prob, out=by_outputs[0])
+    by_outputs[1, :, 0] = (2 * given.of_value) * errors * slope
+    found = {given.log_std: by_log_std}
+    for (weight, bias), read in zip(reversed(given.layers), reversed(kept), strict=True):
+        found[weight] = torch.bmm(read.transpose(1, 2), by_outputs)
+        found[bias] = by_outputs.sum(1, keepdim=True)
+        if read is not kept[0]:
+            through = torch.bmm(by_outputs, weight.transpose(1, 2))
+            by_outputs = torch.ops.aten.tanh_backward(through, read)
+    return found

@@ -354,6 +354,12 @@ def mean_loss(output: LossOutput, batch: Batch) -> Tensor:
     return importance_weighted(output.loss, batch["weight"])
 
 
+def mean_slopes(losses: Tensor, batch: Batch) -> Tensor:
+    """Return the gradient of `mean_loss` by each loss, `[B]`."""
+    each = losses.new_ones(()).expand_as(losses) / losses.numel()
+    return each * batch["weight"] if "weight" in batch else each
+
+
 def means(metrics: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return the means of metrics, scalars or numbers `[B]`, by name; those of one shape are averaged at once."""
     rows = {name: each for name, each in metrics.items() if each.ndim}

@@ -31,6 +31,7 @@ from async_wrappers.agents.networks.torsos import (
     output_size,
 )
 from async_wrappers.agents.spaces.actions import BoxActions
+from async_wrappers.agents.spaces.compute import without_autocast
 
 
 class GaussianHead(nn.Module):
@@ -113,7 +114,7 @@ class Critics(nn.Module):
     def forward(self, observation: Any, action: Tensor, window: Tensor | None = None) -> Tensor:
         """Return the values `[E, B]` of observations, stored actions `[B, ...]` and windows; see `encode`."""
         features = self.encode(observation, window)
-        with torch.autocast(features.device.type, enabled=False):  # as the actor's head: bfloat16 is for torsos
+        with without_autocast(features):  # as the actor's head: bfloat16 is for torsos
             return self.values(features.float(), action)
 
 

@@ -31,6 +31,7 @@ from async_wrappers.agents.networks.torsos import (
     is_vector,
 )
 from async_wrappers.agents.spaces.actions import Actions
+from async_wrappers.agents.spaces.compute import without_autocast
 from async_wrappers.agents.spaces.schema import at, first_array, leaves
 
 LOG_STD_RANGE = (
@@ -215,7 +216,7 @@ class PolicyValueNetwork(nn.Module):
         for weight, bias in layers[:-1]:
             hidden = torch.baddbmm(bias, hidden, weight).tanh()
         weight, bias = layers[-1]
-        with torch.autocast(hidden.device.type, enabled=False):
+        with without_autocast(hidden):
             # bfloat16 holds three digits, and the differences of two values are less than that.
             policy, value = torch.baddbmm(bias, hidden.float(), weight).unbind()
         return self.parameters_of(policy, rows), value[:, 0].view(rows)

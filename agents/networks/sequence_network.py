@@ -51,6 +51,7 @@ from async_wrappers.agents.networks.torsos import (
     read_observation,
 )
 from async_wrappers.agents.spaces.actions import Actions, DiscreteActions
+from async_wrappers.agents.spaces.compute import without_autocast
 from async_wrappers.agents.spaces.schema import EFFECT, START, STATE, WHOLE_NUMBER, each_array, first_array
 from async_wrappers.checks import whole
 
@@ -258,7 +259,7 @@ class SequenceNetwork(nn.Module):
         outputs, state = self.core(features.view(*rows, -1), state, first)
         if windows is not None:
             state = torch.cat([state.float(), windows[-1]], dim=1)
-        with torch.autocast(outputs.device.type, enabled=False):
+        with without_autocast(outputs):
             # bfloat16 holds three digits, and the differences of two values are less than that.
             read = outputs.flatten(0, 1).float()
             read = self.hidden(torch.cat([read, seen.float()], dim=1) if self._skips else read)

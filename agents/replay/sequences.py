@@ -174,6 +174,7 @@ class Assembly:
             self.columns.pop(name, None)
         if self._state_size is not None:
             self.columns[STATE] = sizes[STATE][1]
+        self._everyone = list(range(num_envs))
         # Of each environment: rows of the running sequence, observations of the running episode, and the last step.
         self._position, self._age = np.zeros(num_envs, np.int64), np.zeros(num_envs, np.int64)
         self._last_action = np.zeros((num_envs, *action.shape), action.dtype)
@@ -235,7 +236,9 @@ class Assembly:
         """
         env_ids = np.array(block["env_ids"])  # a copy: PyTorch warns of an index that is read-only
         rows, numbers = len(env_ids), env_ids.tolist()
-        if rows and (min(numbers) < 0 or max(numbers) >= self.num_envs or len(set(numbers)) < rows):
+        which: Any = _EVERYONE if numbers == self._everyone else env_ids
+        known = which is _EVERYONE or not rows or (min(numbers) >= 0 and max(numbers) < self.num_envs)
+        if not known or len(set(numbers)) < rows:
             raise ValueError(f"env_ids must be distinct and lie in [0, {self.num_envs}), got {numbers}")
         terminal = np.asarray(block["terminal"], bool)
         ended = env_ids[terminal | np.asarray(block["truncated"], bool)]
@@ -258,7 +261,7 @@ class Assembly:
         action = np.asarray(block["action"], self._last_action.dtype)
         reward = np.asarray(block["reward"], np.float32)
         discount = self._discounting.of(np.asarray(block["interval"]))
-        at = self._begin_row(env_ids, observation, values.pop(MAX_VALUE, np.nan))
+        at = self._begin_row(env_ids, which, observation, values.pop(MAX_VALUE, np.nan))
         for name, array in values.items():
             self._buffers[name][at] = array
         self._buffers["action"][at], self._buffers["reward"][at] = action, reward
@@ -268,12 +271,12 @@ class Assembly:
         for name, array in zip(self._extra_names, extras, strict=True):
             self._buffers[name][at] = array
         for name in self._of_returns:
-            before = np.where(self._age[env_ids] == 1, 0.0, self._last_return[env_ids])
-            self._buffers[name][at] = self._last_return[env_ids] = discount * before + reward
-        self._position[env_ids] += 1
-        self._last_action[env_ids], self._last_reward[env_ids] = action, reward
+            before = np.where(self._age[which] == 1, 0.0, self._last_return[which])
+            self._buffers[name][at] = self._last_return[which] = discount * before + reward
+        self._position[which] += 1
+        self._last_action[which], self._last_reward[which] = action, reward
         if state is not None:
-            self._last_state[env_ids] = state
+            self._last_state[which] = state
         self.add_count += rows
         self._decided[0] += rows
         if self._decisions is not None and self._decided[0] >= self._decisions:
@@ -290,32 +293,34 @@ class Assembly:
             self._append_final(np.array([env_id]), final)
 
     def _append_final(self, env_ids: npt.NDArray[np.int64], observation: list[Rows]) -> None:
-        self._begin_row(env_ids, observation)
+        self._begin_row(env_ids, env_ids, observation)
         at = env_ids, self._position[env_ids]
         for name in (*_OF_DECISION, *self._of_chunks, *self._of_returns, *self._extra_names):
             self._buffers[name][at] = 0
         self._position[env_ids] += 1
         self._age[env_ids] = 0
 
-    def _present(self, env_ids: npt.NDArray[np.int64]) -> tuple[Any, Any]:
-        """Return the index of the present rows of some environments: a slice where all are in step, which is faster."""
-        position = self._position[env_ids]
-        if (
-            len(env_ids) == self.num_envs
-            and not np.count_nonzero(position != position[0])
-            and not np.count_nonzero(env_ids[1:] <= env_ids[:-1])
-        ):
-            return slice(None), position[0]
-        return env_ids, position
+    def _present(self, env_ids: npt.NDArray[np.int64], which: Any) -> tuple[Any, Any]:
+        """Return the index of the present rows of some environments: slices where all are in step, which are faster."""
+        if which is _EVERYONE and not np.count_nonzero(self._position != (first := self._position.item(0))):
+            return which, first
+        return env_ids, self._position[env_ids]
 
-    def _begin_row(self, env_ids: npt.NDArray[np.int64], observation: list[Rows], max_value: Any = np.nan) -> Any:
+    def _begin_row(
+        self, env_ids: npt.NDArray[np.int64], which: Any, observation: list[Rows], max_value: Any = np.nan
+    ) -> Any:
         """Write the fields of a row that are known before its decision, and emit the sequences that end before it.
+
+        Args:
+            env_ids: Whose row it is.
+            which: The same as an index: a slice where they are all environments, which is faster.
+            observation: The arrays of the observations.
+            max_value: Of the values of actions.
 
         Returns:
             The index of the row; see `_present`.
         """
-        at, age = self._present(env_ids), self._age[env_ids]
-        begins = age == 0
+        at, age = self._present(env_ids, which), self._age[which]
         for name, array in zip(self.observation_names, observation, strict=True):
             buffer = self._buffers[name]
             if type(buffer) is not type(array):  # the first tensors, or an array of NumPy's after them
@@ -323,19 +328,25 @@ class Assembly:
                 array = alike(array, buffer)
             buffer[at[0], at[1] + self.stack_size - 1] = array
         self._buffers["age"][at] = age
-        self._buffers["previous_action"][at] = self._last_action[env_ids]
-        self._buffers["previous_action"][env_ids[begins], self._position[env_ids[begins]]] = self._none
-        self._buffers["previous_reward"][at] = np.where(begins, 0.0, self._last_reward[env_ids])
+        self._buffers["previous_action"][at] = self._last_action[which]
+        self._buffers["previous_reward"][at] = self._last_reward[which]
         if self._state_size is not None:
-            self._buffers[STATE][at] = np.where(begins[:, None], 0.0, self._last_state[env_ids])
+            self._buffers[STATE][at] = self._last_state[which]
+        if np.count_nonzero(age) < len(age):
+            begins = env_ids[age == 0]
+            first = begins, self._position[begins]
+            self._buffers["previous_action"][first] = self._none
+            self._buffers["previous_reward"][first] = 0.0
+            if self._state_size is not None:
+                self._buffers[STATE][first] = 0.0
         if self._with_values:
             self._buffers[MAX_VALUE][at] = max_value
-        self._age[env_ids] += 1
-        whole = env_ids[(self._position[env_ids] == self.length) | self._round_over[env_ids]]
-        if not len(whole):
+        self._age[which] += 1
+        whole = (self._position[which] == self.length) | self._round_over[which]
+        if not np.count_nonzero(whole):
             return at
-        self._finish(whole)
-        return self._present(env_ids)
+        self._finish(env_ids[whole])
+        return self._present(env_ids, which)
 
     def _finish(self, env_ids: npt.NDArray[np.int64]) -> None:
         """Emit whole sequences, and move the rows that the next ones begin with to the front."""
@@ -467,6 +478,7 @@ class Assembly:
         return {**self._buffers, **counts, "last_reward": self._last_reward, "last_state": self._last_state}
 
 
+_EVERYONE = slice(None)
 _OF_DECISION = ("action", "reward", "discount", "mask")  # 0 in a final row
 _NUMBERS = ("action", "reward", "interval", "terminal", "truncated")
 

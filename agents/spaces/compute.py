@@ -164,7 +164,7 @@ class Compute:
     def autocast(self) -> AbstractContextManager[Any]:
         """Return the context in which forward passes run."""
         if not self.bf16:
-            return nullcontext()
+            return _NO_CONTEXT
         # A graph must not read weights that were cast before it. So each use of a weight casts it, and the gradient of
         # a weight with several uses, as a core's, is a sum in float32, and without graphs one in bfloat16.
         return torch.autocast(self.torch_device.type, dtype=torch.bfloat16, cache_enabled=not self.graphs)
@@ -185,6 +185,15 @@ class Compute:
         if bool(self.bf16) == own:
             return f"{name}, for {device} {does} in bfloat16 itself"
         return f"{name}, as when the run began, though {device} {does} in bfloat16 itself"
+
+
+def without_autocast(tensor: Tensor) -> AbstractContextManager[Any]:
+    """Return the context in which a tensor is computed with in its own precision, also where `autocast` is around."""
+    device = tensor.device.type
+    return torch.autocast(device, enabled=False) if torch.is_autocast_enabled(device) else _NO_CONTEXT
+
+
+_NO_CONTEXT = nullcontext()  # most forward passes are in float32, and PyTorch's context takes as long as a small layer
 
 
 def drawn(

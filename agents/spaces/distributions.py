@@ -36,6 +36,11 @@ class Categorical:
         drawn = torch.as_tensor(noise, device=parameters.device).unsqueeze(-1) * likelihood[..., -1:]
         return (likelihood <= drawn).sum(dim=-1)
 
+    def sample_with_log_prob(self, parameters: Tensor, noise: npt.NDArray[np.floating]) -> tuple[Tensor, Tensor]:
+        """Return actions and the logarithms of their probabilities, both without gradients."""
+        drawn = self.sample(parameters, noise)
+        return drawn, self.log_prob(parameters, drawn)
+
     def mode(self, parameters: Tensor) -> Tensor:
         """Return the actions that are taken where none are drawn."""
         return parameters.argmax(dim=-1)
@@ -67,13 +72,19 @@ class Gaussian:
         mean, log_std = parameters.chunk(2, dim=-1)
         return mean + log_std.exp() * torch.as_tensor(noise, dtype=mean.dtype, device=mean.device)
 
+    @torch.no_grad()
+    def sample_with_log_prob(self, parameters: Tensor, noise: npt.NDArray[np.floating]) -> tuple[Tensor, Tensor]:
+        """Return actions `[..., A]` by standard normal numbers, and their log-densities, both without gradients."""
+        mean, log_std = parameters.chunk(2, dim=-1)
+        std = log_std.exp()
+        drawn = mean + std * torch.as_tensor(noise, dtype=mean.dtype, device=mean.device)
+        return drawn, _log_density(drawn, mean, log_std, std)[0]
+
     def mode(self, parameters: Tensor) -> Tensor:
         """Return the means."""
         return parameters.chunk(2, dim=-1)[0]
 
     def log_prob(self, parameters: Tensor, stored: Tensor) -> Tensor:
-        if not torch.is_grad_enabled():  # as where a policy acts
-            return _gaussian_log_prob(parameters, stored)[0]
         found: Tensor = _GaussianLogProb.apply(parameters, stored)  # type: ignore[no-untyped-call]
         return found
 
@@ -98,7 +109,9 @@ class _GaussianLogProb(torch.autograd.Function):
     @staticmethod
     def forward(context: Any, parameters: Tensor, stored: Tensor) -> Tensor:
         """Return log-densities `[...]` from parameters `[..., 2 A]` and actions `[..., A]`."""
-        log_prob, noise, std = _gaussian_log_prob(parameters, stored)
+        mean, log_std = parameters.chunk(2, dim=-1)
+        std = log_std.exp()
+        log_prob, noise = _log_density(stored, mean, log_std, std)
         context.save_for_backward(noise, std)
         return log_prob
 
@@ -110,13 +123,11 @@ class _GaussianLogProb(torch.autograd.Function):
         return slopes.mul_(gradient.unsqueeze(-1)), None
 
 
-def _gaussian_log_prob(parameters: Tensor, stored: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the log-density of a Gaussian, z and the deviations."""
-    mean, log_std = parameters.chunk(2, dim=-1)
-    std = log_std.exp()
+def _log_density(stored: Tensor, mean: Tensor, log_std: Tensor, std: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the log-densities of a Gaussian, and z."""
     noise = (stored - mean).div_(std)
     negative = log_std.add(noise.square(), alpha=0.5).sum(dim=-1)
-    return torch.rsub(negative, -mean.shape[-1] * _HALF_LOG_TWO_PI), noise, std
+    return torch.rsub(negative, -mean.shape[-1] * _HALF_LOG_TWO_PI), noise
 
 
 class SquashedGaussian:
@@ -186,7 +197,3 @@ def _of_noise(noise: Tensor, log_std: Tensor) -> Tensor:
 def _log_slope(before: Tensor) -> Tensor:
     """Return log(1 - tanh(u)^2)."""
     return 2 * (math.log(2) - before - softplus(-2 * before))
-
-
-Distribution = Categorical | Gaussian | SquashedGaussian
-"""The kinds have the same methods; those of `Categorical` say what they do."""

@@ -210,7 +210,7 @@ class Network(nn.Module):
         """Return the logits."""
         cells, heights = numbers[:, : ROWS * COLUMNS], numbers[:, ROWS * COLUMNS : -NO_PIECE]
         piece = numbers[:, -NO_PIECE:]
-        cells, heights = cells.unflatten(1, (ROWS, COLUMNS)), (heights - heights.mean(dim=1, keepdim=True))[:, None]
+        cells, heights = cells.reshape(-1, ROWS, COLUMNS), (heights - heights.mean(dim=1, keepdim=True))[:, None]
         walls = BEFORE, SPAN - 1 + STRIDE - COLUMNS - BEFORE
         columns = [functional.pad(cells, walls, value=1.0), functional.pad(heights, walls, value=2.0)]
         whole = self.whole(torch.cat([piece, cells.mean(dim=2)], dim=1))

@@ -46,7 +46,7 @@ from async_wrappers.agents.networks.policy_value import (
 from async_wrappers.agents.networks.sequence_network import check_sequence_fit
 from async_wrappers.agents.spaces.actions import Actions, BoxActions, chunk_actions
 from async_wrappers.agents.spaces.compute import Reader
-from async_wrappers.agents.spaces.distributions import Categorical, Distribution, Gaussian
+from async_wrappers.agents.spaces.distributions import Categorical, Gaussian
 from async_wrappers.agents.spaces.schema import START, STATE, TORSO_VERSION, VERSION, each_array, leaves, nest
 
 _READ = ("observation", "previous_action", "previous_reward", "first")  # by the network, beside the state
@@ -85,12 +85,12 @@ class PPO(ActorCritic):
         The loss needs log mu of the drawn actions [R], of chunks [R, H], and real-valued ones as they were drawn.
         """
         parameters = outputs[0]
-        drawn = self.distribution.sample(parameters, noise)
-        extras = {"log_prob": self.distribution.log_prob(parameters, drawn).cpu().numpy()}
+        drawn, log_prob = self.distribution.sample_with_log_prob(parameters, noise)
+        extras = {"log_prob": log_prob.cpu().numpy()}
         actions = drawn.cpu().numpy()
         if self.real:
             extras["drawn"] = actions
-        if rows.eval_mode.any() and not self.drawn_evaluation:
+        if np.count_nonzero(rows.eval_mode) and not self.drawn_evaluation:
             eval_mode = rows.eval_mode.reshape(-1, *[1] * (actions.ndim - 1))
             actions = np.where(eval_mode, self.distribution.mode(parameters).cpu().numpy(), actions)
         return actions, extras
@@ -308,7 +308,7 @@ class PPO(ActorCritic):
         "Divide rewards by the running standard deviation of the discounted return; the value is learnt in this unit.",
     )
 
-    distribution: Distribution
+    distribution: Categorical | Gaussian
 
     def settle(self) -> None:
         super().settle()

@@ -71,7 +71,11 @@ class SAC(Remembering, ReplaySettings, NetworkAgent):
     # The algorithm.
 
     def choose(
-        self, parameters: Tensor, rows: Decisions, normals: npt.NDArray[np.float32], uniforms: npt.NDArray[np.float32]
+        self,
+        parameters: Tensor,
+        rows: Decisions,
+        normals: npt.NDArray[np.float32],
+        uniforms: Callable[[], npt.NDArray[np.float32]],
     ) -> tuple[npt.NDArray[np.float32], dict[str, npt.NDArray[Any]]]:
         """Return actions [R, A] as they are stored; the policy leaves no extras.
 
@@ -86,7 +90,7 @@ class SAC(Remembering, ReplaySettings, NetworkAgent):
         begins = ~rows.eval_mode & (rows.frame < self.frames_of_random_actions)
         if begins.any():
             low, high = self.actions.low, self.actions.high
-            chosen = np.where(begins[:, None], low + (high - low) * uniforms, chosen)
+            chosen = np.where(begins[:, None], low + (high - low) * uniforms(), chosen)
         return chosen, {}
 
     def loss(self, networks: Networks, batch: Batch, rng: np.random.Generator) -> LossOutput:

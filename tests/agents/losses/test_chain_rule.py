@@ -22,12 +22,29 @@ from async_wrappers.agents.losses.actor_critic import (
     soft_target,
     temperature_loss,
 )
-from async_wrappers.agents.losses.chain_rule import Given, Minibatch, clipped_loss, joint_loss, perceptrons
+from async_wrappers.agents.losses.chain_rule import (
+    Given,
+    Minibatch,
+    clipped_loss,
+    gradients_of,
+    joint_loss,
+    perceptrons,
+)
+from async_wrappers.agents.losses.loss import LossOutput, mean_loss, mean_slopes
 from async_wrappers.agents.networks.policy_value import LOG_STD_RANGE, PolicyValueNetwork
 from async_wrappers.agents.spaces.actions import BoxActions
 from async_wrappers.agents.spaces.distributions import Gaussian, SquashedGaussian
 
 SIZES = st.integers(1, 4)
+
+
+def assert_from_the_node(loss: Tensor, slope: Tensor, parameters: list[Tensor], wanted: Any) -> None:
+    """The node of a loss gives, without autograd, what autograd gets of it."""
+    by_slopes = gradients_of(loss)
+    assert by_slopes is not None
+    found = by_slopes(slope)
+    assert all(torch.equal(found[each], gradient) for each, gradient in zip(parameters, wanted, strict=True))
+    assert gradients_of(loss + 1) is None
 
 
 def layers(inputs: int, outputs: int, hidden: list[int]) -> nn.Sequential:
@@ -95,6 +112,7 @@ def test_loss_and_gradient_are_those_of_autograd(
     torch.testing.assert_close(found, wanted, rtol=1e-9, atol=1e-9)
     gradients = [torch.autograd.grad(loss, parameters, weights) for loss in (found, wanted)]
     torch.testing.assert_close(*gradients, rtol=1e-6, atol=1e-9)
+    assert_from_the_node(found, weights, parameters, gradients[0])
     parts = metrics["CriticLoss"] + metrics["PolicyLoss"] + metrics["TemperatureLoss"]
     torch.testing.assert_close(parts, wanted.mean(), rtol=1e-9, atol=1e-9)
 
@@ -155,6 +173,39 @@ def test_the_agents_loss_is_the_same_in_both_ways(arguments: dict[str, Any]) -> 
     torch.testing.assert_close(hand, auto, rtol=1e-5, atol=1e-6)
 
 
+@given(st.lists(st.floats(-1e6, 1e6, width=32), min_size=1, max_size=9), st.booleans())
+def test_the_slopes_of_a_mean_loss_are_autograds_bit_for_bit(losses: list[float], weighted: bool) -> None:
+    loss = torch.tensor(losses, requires_grad=True)
+    batch = {"weight": torch.rand(len(losses), generator=torch.Generator().manual_seed(0))} if weighted else {}
+    mean_loss(LossOutput(loss, loss.detach()), batch).backward()  # type: ignore[no-untyped-call]
+    assert loss.grad is not None
+    assert torch.equal(mean_slopes(loss.detach(), batch), loss.grad)
+
+
+class WithTerm(SAC):
+    """A user's own agent, which adds a term to SAC's loss."""
+
+    def loss(self, networks: Any, batch: Any, rng: np.random.Generator) -> LossOutput:
+        output = super().loss(networks, batch, rng)
+        return output._replace(loss=output.loss + 0.5 * networks.module.log_temperature)
+
+
+def test_a_learner_follows_a_term_that_is_added_to_the_loss() -> None:
+    spaces = Box(-1, 1, (3,), np.float32), Box(-2, 2, (2,), np.float32)
+    of_temperature = []
+    for kind in (SAC, WithTerm):
+        settings = {"hidden_units": 8, "batch_size": 4, "min_replay_history": 10, "replay_capacity": 50}
+        learner = make_learner(kind(*spaces, seed=1, device="cpu", **settings))
+        for step in range(12):
+            observation = np.full(3, step / 12, np.float32)
+            learner.observe(
+                {"observation": observation, "action": np.zeros(2, np.float32), "reward": 1.0, "interval": 1}
+                | {"terminal": False, "truncated": False, "next_observation": observation}
+            )
+        of_temperature.append(learner.gradients()["log_temperature"])
+    assert of_temperature[1] - of_temperature[0] == pytest.approx(0.5, abs=1e-6)
+
+
 # PPO.
 
 
@@ -210,3 +261,4 @@ def test_the_clipped_loss_and_its_gradient_are_those_of_autograd(
     slope, learnt = torch.randn(decisions, **rows), list(network.parameters())
     gradients = [torch.autograd.grad(loss, learnt, slope) for loss in (found, wanted)]
     torch.testing.assert_close(*gradients, rtol=1e-6, atol=1e-9)
+    assert_from_the_node(found, slope, learnt, gradients[0])

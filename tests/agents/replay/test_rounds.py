@@ -93,6 +93,27 @@ def test_sequences_are_all_rows_in_their_order_and_a_round_has_one_of_each(
         assert 29 // per_round <= len(mine) <= 30 // per_round
 
 
+@settings(deadline=None, max_examples=30)
+@given(st.integers(2, 4), st.integers(0, 2**31), st.integers(2, 9))
+def test_the_order_of_the_environments_in_a_block_changes_nothing(num_envs: int, seed: int, decisions: int) -> None:
+    ascending, descending = (Lives(num_envs, seed, decisions) for _ in range(2))
+    extend = descending.assembly.extend
+
+    def from_the_last(block: dict[str, Any]) -> None:
+        extend({name: each if name == "final" else each[::-1] for name, each in block.items()})
+
+    descending.assembly.extend = from_the_last  # type: ignore[method-assign, assignment]
+    for _ in range(20):
+        ascending.step()
+        descending.step()
+    one, other = ascending.assembly.snapshot(), descending.assembly.snapshot()
+    assert all(np.array_equal(one[name], other[name]) for name in one)
+    assert len(ascending.emitted) >= num_envs
+    sequences = [sorted(each.emitted, key=lambda of: of["observation"][0, 0]) for each in (ascending, descending)]
+    for these, those in zip(*sequences, strict=True):
+        assert all(np.array_equal(these[name], those[name]) for name in these)
+
+
 def test_stacks_reach_back_to_the_episodes_beginning_in_the_round_before() -> None:
     lives = Lives(1, 0, 3, stack_size=3)
     lives.rng = type("Never", (), {"random": lambda self, n: np.ones(n)})()  # no episode ends

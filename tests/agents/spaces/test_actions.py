@@ -194,10 +194,24 @@ class TestBox:
 
     def test_uniform_numbers_stay_below_one(self) -> None:
         class Largest(DecisionRandom):
-            def normals_and_uniforms(self, entries: int, decisions: Any) -> Any:
-                return np.zeros((1, entries)), np.full((1, entries), np.nextafter(1, 0))
+            def uniforms_beside_normals(self, entries: int, decisions: Any) -> Any:
+                return np.full((1, entries), np.nextafter(1, 0))
 
-        assert (Largest(0).for_actions(BoxActions(Box(-1, 1, (2,)), "sac"), decisions(1))[1] < 1).all()
+        _, uniforms = Largest(0).for_actions(BoxActions(Box(-1, 1, (2,)), "sac"), decisions(1))
+        assert (uniforms() < 1).all()
+
+    def test_uniform_numbers_follow_the_normal_ones_of_a_decision(self) -> None:
+        random = DecisionRandom(2)
+        normals, uniforms = random.for_actions(BoxActions(Box(-1, 1, (2,)), "sac"), rows := decisions(3))
+        drawn_uniforms = uniforms()
+        for row, decision in enumerate(rows):
+            stream = random.draw(*(getattr(decision, name) for name in ("episode", "start", "eval_mode", "env_id")))
+            for drawn, wanted in ((normals, stream.standard_normal(2)), (drawn_uniforms, stream.random(2))):
+                np.testing.assert_array_equal(drawn[row], wanted.astype(np.float32))
+
+
+def drawn_for(actions: Actions, rows: Decisions, seed: int) -> list[npt.NDArray[Any]]:
+    return [each() if callable(each) else each for each in DecisionRandom(seed).for_actions(actions, rows)]
 
 
 def actions_of(space: gym.Space[Any]) -> Actions:
@@ -208,24 +222,21 @@ def actions_of(space: gym.Space[Any]) -> Actions:
 class TestEveryKind:
     def test_one_row_draws_as_many_rows_do(self, space: gym.Space[Any]) -> None:
         actions, rows = actions_of(space), decisions(7)
-        together = DecisionRandom(3).for_actions(actions, rows)
+        together = drawn_for(actions, rows, 3)
         for row in range(7):
-            alone = DecisionRandom(3).for_actions(actions, rows[row : row + 1])
+            alone = drawn_for(actions, rows[row : row + 1], 3)
             for many, one in zip(together, alone, strict=True):
                 assert many.dtype == one.dtype
                 np.testing.assert_array_equal(many[row : row + 1], one)
 
     def test_a_draw_has_a_number_for_each_stored_one(self, space: gym.Space[Any]) -> None:
         actions = actions_of(space)
-        for drawn in DecisionRandom(0).for_actions(actions, decisions(5)):
+        for drawn in drawn_for(actions, decisions(5), 0):
             assert drawn.shape == (5, *actions.column.shape)
 
     def test_a_workers_warm_up_draws_as_episode_0(self, space: gym.Space[Any]) -> None:
         actions = actions_of(space)
-        drawn = [
-            DecisionRandom(1).for_actions(actions, Decisions.of([Decision(episode, 0, 0, False)]))
-            for episode in (-1, 0)
-        ]
+        drawn = [drawn_for(actions, Decisions.of([Decision(episode, 0, 0, False)]), 1) for episode in (-1, 0)]
         for warm_up, first in zip(*drawn, strict=True):
             np.testing.assert_array_equal(warm_up, first)
 

@@ -93,6 +93,15 @@ def test_bf16_lowers_the_precision_of_forward_passes_alone(bf16: bool, dtype: to
     assert network(torch.ones(1, 3)).dtype == network.weight.dtype == torch.float32
 
 
+@pytest.mark.parametrize("bf16", [False, True])
+def test_autocast_can_be_left(bf16: bool) -> None:
+    network, inputs = nn.Linear(3, 2), torch.ones(1, 3)
+    with Compute("cpu", bf16=bf16).autocast():
+        with compute.without_autocast(inputs):
+            assert network(inputs).dtype == torch.float32
+        assert network(inputs).dtype == (torch.bfloat16 if bf16 else torch.float32)
+
+
 DUELING = "dqn, double, dueling, prioritized"
 INTEL = "processor\t: 0\nflags\t\t: fpu avx2 avx512f avx512_bf16 amx_bf16\n"
 EPYC_WITH_AVX2 = "processor\t: 0\nmodel name\t: bf16 in a name\nflags\t\t: fpu avx2 fma\n"

@@ -113,6 +113,14 @@ class TestGaussian:
         wanted = parameters[:, :3] + parameters[:, 3:].exp() * noise
         assert torch.equal(Gaussian(3).sample(parameters, noise.numpy()), wanted)
 
+    @given(seed=seeds)
+    def test_a_sample_has_the_log_prob_of_a_stored_action_bit_for_bit(self, seed: int) -> None:
+        parameters, noise = drawn(seed, 5, 6).float(), drawn(seed + 1, 5, 3).float().numpy()
+        action, log_prob = Gaussian(3).sample_with_log_prob(parameters.requires_grad_(), noise)
+        assert torch.equal(action, Gaussian(3).sample(parameters, noise))
+        assert torch.equal(log_prob, Gaussian(3).log_prob(parameters, action))
+        assert not action.requires_grad and not log_prob.requires_grad
+
 
 class TestCategorical:
     @given(seed=seeds, chunk=st.booleans())
@@ -124,6 +132,14 @@ class TestCategorical:
         assert torch.equal(ours.log_prob(logits, actions), actor_critic.log_prob(logits, actions))
         assert torch.equal(ours.entropy(logits), actor_critic.entropy(logits))
         assert torch.equal(ours.kl(logits, other), actor_critic.kl_divergence(logits, other))
+
+    @given(seed=seeds)
+    def test_a_sample_has_the_log_prob_of_a_stored_action(self, seed: int) -> None:
+        rng = np.random.default_rng(seed)
+        logits, noise = torch.from_numpy(rng.standard_normal((6, 4)).astype(np.float32)), rng.random(6)
+        action, log_prob = Categorical(4).sample_with_log_prob(logits, noise)
+        assert torch.equal(action, Categorical(4).sample(logits, noise))
+        assert torch.equal(log_prob, Categorical(4).log_prob(logits, action))
 
     @given(seed=seeds, chunk=st.booleans())
     def test_it_is_what_vtrace_acts_by(self, seed: int, chunk: bool) -> None:
