@@ -259,11 +259,14 @@ class ByName:
 
 
 @cache  # each search asks for the same functions, and a sweep searches for each of its points
-def _values_named(function: Any) -> list[Any]:
-    """Return the globals that the code of a function names, without the tables of `TABLES`."""
+def _values_named(function: Any) -> tuple[Any, ...]:
+    """Return the globals that the code of a function names, without the tables of `TABLES`.
+
+    They are those of the first search: a global that is bound anew later is not seen.
+    """
     tables = [getattr(sys.modules[module], name) for module, name in TABLES.values() if module in sys.modules]
     values = inspect.getclosurevars(function).globals.values()
-    return [value for value in values if not any(value is table for table in tables)]
+    return tuple(value for value in values if not any(value is table for table in tables))
 
 
 def _entries(value: Any, choices: Mapping[str, set[str]]) -> Any:

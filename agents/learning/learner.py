@@ -426,9 +426,9 @@ class Learner:
     ) -> tuple[Mapping[str, Tensor], Mapping[str, Tensor]]:
         """Return the scalars of a batch's mean loss, and its gradient by the parameter's name."""
         each = self._parameters.items()
-        if (by_slopes := gradients_of(output.loss)) is not None:
+        if (by_slopes := gradients_of(output.loss, self._parameters.values())) is not None:
             found = by_slopes(mean_slopes(output.loss.detach(), batch))
-            gradients = {name: found[parameter] for name, parameter in each if parameter in found}
+            gradients = {name: found[learnt] for name, learnt in each if learnt.requires_grad and learnt in found}
         else:
             for parameter in self._parameters.values():
                 parameter.grad = None

@@ -41,16 +41,32 @@ Layers = Sequence[nn.Linear]
 Gradients = Mapping[Tensor, Tensor]  # by the parameter
 
 
-def gradients_of(loss: Tensor) -> Callable[[Tensor], Gradients] | None:
-    """Return the function from the gradients of losses `[B]` to those of parameters; None for another loss."""
-    found: Callable[[Tensor], Gradients] | None = getattr(loss.grad_fn, "gradients", None)
+def gradients_of(loss: Tensor, parameters: Iterable[Tensor] = ()) -> Callable[[Tensor], Gradients] | None:
+    """Return the function from the gradients of losses `[B]` to those of parameters; None where autograd is needed.
+
+    It is for another loss than this module's, and for hooks on the loss or on parameters, which autograd alone calls.
+    """
+    found: Any = getattr(loss.grad_fn, "chain_rule", None)
+    ours = isinstance(found, partial) and found.func in (_joint_gradients, _clipped_gradients)
+    return found if ours and not any(map(_is_hooked, (loss, *parameters))) else None
+
+
+def _is_hooked(tensor: Tensor) -> bool:
+    return bool(tensor._backward_hooks or getattr(tensor, "_post_accumulate_grad_hooks", None))
+
+
+def _added(each: Iterable[tuple[Tensor, Tensor]]) -> dict[Tensor, Tensor]:
+    """Return gradients by the parameter; those of layers that share one are added."""
+    found: dict[Tensor, Tensor] = {}
+    for parameter, gradient in each:
+        found[parameter] = found[parameter] + gradient if parameter in found else gradient
     return found
 
 
 def _by_place(context: Any, slope: Tensor) -> Iterator[Tensor | None]:
-    """Yield the gradients in the order of a node's parameters."""
-    found = context.gradients(slope)
-    yield from (found.get(parameter) for parameter in context.parameters)
+    """Yield the gradients in the order of a node's parameters; that of a parameter with two places at the first."""
+    found = dict(context.chain_rule(slope))
+    yield from (found.pop(parameter, None) for parameter in context.parameters)
 
 
 # SAC.
@@ -198,7 +214,7 @@ class _JointLoss(torch.autograd.Function):
         found["metrics"] = dict(zip(names, means, strict=True)) | {"Value": values.mean(), "Temperature": alpha}
         begun = raw[len(drawn) :, size:], spread[len(drawn) :]
         numbers = alpha, drawn, *begun, error, which, excess
-        context.gradients = partial(_joint_gradients, given, (actor, critics, judged), numbers)
+        context.chain_rule = partial(_joint_gradients, given, (actor, critics, judged), numbers)
         context.parameters = parameters
         return of_critics + of_policy + of_temperature
 
@@ -222,9 +238,9 @@ def _joint_gradients(given: Given, layers: tuple[Any, ...], numbers: Sequence[Te
     """
     actor, critics, judged = layers
     alpha, drawn, log_std, spread, error, which, excess = numbers
-    found = {given.log_temperature: -torch.dot(excess, slope)}
+    each = [(given.log_temperature, -torch.dot(excess, slope))]
     for critic, kept, of_one in zip(given.critics, critics, error * slope, strict=True):
-        found.update(backward(critic, kept, of_one.unsqueeze(1)))
+        each += backward(critic, kept, of_one.unsqueeze(1))
 
     rows = slope.unsqueeze(1)
     # The least critic of a transition alone has a slope. Its rows by themselves would be fewer products of numbers, but
@@ -238,8 +254,8 @@ def _joint_gradients(given: Given, layers: tuple[Any, ...], numbers: Sequence[Te
     low, high = given.log_std_range
     inside = (log_std >= low) & (log_std <= high)
     by_log_std = (by_mean * spread - alpha * rows) * inside
-    found.update(backward(given.actor, actor, torch.cat([by_mean, by_log_std], dim=1)))
-    return found
+    each += backward(given.actor, actor, torch.cat([by_mean, by_log_std], dim=1))
+    return _added(each)
 
 
 # PPO.
@@ -315,7 +331,7 @@ class _ClippedLoss(torch.autograd.Function):
         found |= {"PolicyLoss": policy_loss, "ValueLoss": value_loss, "Value": values}
         # Where the ratio is clipped the loss is a constant, the least one; elsewhere it is its own slope by log pi.
         numbers = policy_loss * (policy_loss > least), noise, squares, std, errors
-        context.gradients = partial(_clipped_gradients, given, kept, numbers)
+        context.chain_rule = partial(_clipped_gradients, given, kept, numbers)
         context.parameters = parameters
         return loss
 
@@ -348,11 +364,10 @@ def _clipped_gradients(given: Minibatch, kept: Sequence[Tensor], numbers: Sequen
     by_outputs = kept[-1].new_zeros((2, len(noise), given.layers[-1][0].shape[2]))
     torch.mul(noise / std, by_log_prob, out=by_outputs[0])
     by_outputs[1, :, 0] = (2 * given.of_value) * errors * slope
-    found = {given.log_std: by_log_std}
+    each = [(given.log_std, by_log_std)]
     for (weight, bias), read in zip(reversed(given.layers), reversed(kept), strict=True):
-        found[weight] = torch.bmm(read.transpose(1, 2), by_outputs)
-        found[bias] = by_outputs.sum(1, keepdim=True)
+        each += [(weight, torch.bmm(read.transpose(1, 2), by_outputs)), (bias, by_outputs.sum(1, keepdim=True))]
         if read is not kept[0]:
             through = torch.bmm(by_outputs, weight.transpose(1, 2))
             by_outputs = torch.ops.aten.tanh_backward(through, read)
-    return found
+    return _added(each)

@@ -36,6 +36,7 @@ class Categorical:
         drawn = torch.as_tensor(noise, device=parameters.device).unsqueeze(-1) * likelihood[..., -1:]
         return (likelihood <= drawn).sum(dim=-1)
 
+    @torch.no_grad()
     def sample_with_log_prob(self, parameters: Tensor, noise: npt.NDArray[np.floating]) -> tuple[Tensor, Tensor]:
         """Return actions and the logarithms of their probabilities, both without gradients."""
         drawn = self.sample(parameters, noise)
@@ -75,6 +76,9 @@ class Gaussian:
     @torch.no_grad()
     def sample_with_log_prob(self, parameters: Tensor, noise: npt.NDArray[np.floating]) -> tuple[Tensor, Tensor]:
         """Return actions `[..., A]` by standard normal numbers, and their log-densities, both without gradients."""
+        if type(self) is not Gaussian:  # a subclass draws or judges otherwise
+            drawn = self.sample(parameters, noise)
+            return drawn, self.log_prob(parameters, drawn)
         mean, log_std = parameters.chunk(2, dim=-1)
         std = log_std.exp()
         drawn = mean + std * torch.as_tensor(noise, dtype=mean.dtype, device=mean.device)

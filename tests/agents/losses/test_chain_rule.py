@@ -190,20 +190,59 @@ class WithTerm(SAC):
         return output._replace(loss=output.loss + 0.5 * networks.module.log_temperature)
 
 
-def test_a_learner_follows_a_term_that_is_added_to_the_loss() -> None:
+def learner_of(kind: type[SAC]) -> Any:
+    """A learner of a small SAC that can make an update."""
     spaces = Box(-1, 1, (3,), np.float32), Box(-2, 2, (2,), np.float32)
-    of_temperature = []
-    for kind in (SAC, WithTerm):
-        settings = {"hidden_units": 8, "batch_size": 4, "min_replay_history": 10, "replay_capacity": 50}
-        learner = make_learner(kind(*spaces, seed=1, device="cpu", **settings))
-        for step in range(12):
-            observation = np.full(3, step / 12, np.float32)
-            learner.observe(
-                {"observation": observation, "action": np.zeros(2, np.float32), "reward": 1.0, "interval": 1}
-                | {"terminal": False, "truncated": False, "next_observation": observation}
-            )
-        of_temperature.append(learner.gradients()["log_temperature"])
-    assert of_temperature[1] - of_temperature[0] == pytest.approx(0.5, abs=1e-6)
+    settings = {"hidden_units": 8, "batch_size": 4, "min_replay_history": 10, "replay_capacity": 50}
+    learner = make_learner(kind(*spaces, seed=1, device="cpu", **settings))
+    for step in range(12):
+        observation = np.full(3, step / 12, np.float32)
+        learner.observe(
+            {"observation": observation, "action": np.zeros(2, np.float32), "reward": 1.0, "interval": 1}
+            | {"terminal": False, "truncated": False, "next_observation": observation}
+        )
+    return learner
+
+
+def test_a_learner_follows_a_term_that_is_added_to_the_loss() -> None:
+    plain, with_term = (learner_of(kind).gradients()["log_temperature"] for kind in (SAC, WithTerm))
+    assert with_term - plain == pytest.approx(0.5, abs=1e-6)
+
+
+def test_a_parameter_that_is_not_to_be_learnt_has_no_gradient() -> None:
+    learner = learner_of(SAC)
+    learner.network.log_temperature.requires_grad_(False)
+    learner.network.actor.requires_grad_(False)
+    frozen = {"log_temperature", *(f"actor.{name}" for name, _ in learner.network.actor.named_parameters())}
+    names = {name for name, _ in learner.network.named_parameters()}
+    assert frozen < names
+    assert set(learner.gradients()) == names - frozen
+
+
+@pytest.mark.parametrize("kind", ["register_hook", "register_post_accumulate_grad_hook"])
+def test_a_hook_on_a_parameter_is_called(kind: str) -> None:
+    learner, heard = learner_of(SAC), []
+    getattr(learner.network.log_temperature, kind)(heard.append)
+    learner.gradients()
+    assert len(heard) == 1
+
+
+class Named(torch.autograd.Function):
+    """A user's own node, with a name that ours has."""
+
+    @staticmethod
+    def forward(context: Any, weight: Tensor) -> Tensor:
+        context.chain_rule = weight
+        return weight.sum().expand(3)
+
+    @staticmethod
+    def backward(context: Any, *slopes: Any) -> Any:
+        return slopes[0].sum().expand_as(context.chain_rule)
+
+
+def test_a_loss_of_another_node_or_with_a_hook_is_autograds() -> None:
+    assert gradients_of(Named.apply(torch.ones(2, requires_grad=True))) is None  # type: ignore[no-untyped-call]
+    assert gradients_of(torch.ones(2)) is None
 
 
 # PPO.
@@ -262,3 +301,26 @@ def test_the_clipped_loss_and_its_gradient_are_those_of_autograd(
     gradients = [torch.autograd.grad(loss, learnt, slope) for loss in (found, wanted)]
     torch.testing.assert_close(*gradients, rtol=1e-6, atol=1e-9)
     assert_from_the_node(found, slope, learnt, gradients[0])
+
+
+def test_the_gradient_of_a_layer_that_stands_in_two_places_is_the_sum() -> None:
+    torch.manual_seed(0)
+    network = PolicyValueNetwork((1, 2), BoxActions(Box(-1, 1, (1,), np.float32), "ppo"), (4, 4, 4))
+    network.weights[2] = network.weights[1]
+    of_network: Any = network.parameters_of.log_std
+    rows = torch.randn(4, 5, 1)
+    given = Minibatch(
+        network.layers, of_network, LOG_STD_RANGE, torch.randn(5, 2), *rows[0:1], *rows[1:, :, 0], 0.2, 0.7, 0.0
+    )
+    shared, learnt = network.weights[1], list(network.parameters())
+    by_slopes = gradients_of(clipped_loss(given)[0])
+    assert by_slopes is not None
+    (wanted,) = torch.autograd.grad(clipped_loss(given)[0], [shared], torch.ones(5))
+    found = by_slopes(torch.ones(5))
+    torch.testing.assert_close(found[shared], wanted)
+    with torch.no_grad():
+        copies = [nn.Parameter(each.clone()) for each in (shared, shared)]
+    network.weights[1], network.weights[2] = copies
+    apart = torch.autograd.grad(clipped_loss(given._replace(layers=network.layers))[0], copies, torch.ones(5))
+    torch.testing.assert_close(wanted, apart[0] + apart[1])
+    assert len(learnt) == len(set(learnt))

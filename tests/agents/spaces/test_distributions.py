@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -155,3 +157,26 @@ class TestCategorical:
         ):
             rows = Decisions.of([Decision(0, start, start, evaluates) for start in range(6)])
             assert spec.choose((logits,), rows, noise)[0].tolist() == wanted.tolist()
+
+
+class Shifted(Gaussian):
+    """A user's own distribution."""
+
+    def sample(self, parameters: Tensor, noise: Any) -> Tensor:
+        return super().sample(parameters, noise) + 100
+
+    def log_prob(self, parameters: Tensor, stored: Tensor) -> Tensor:
+        return super().log_prob(parameters, stored - 100) + 7
+
+
+def test_a_gaussian_of_ones_own_draws_and_judges_by_its_own_methods() -> None:
+    parameters, noise = torch.zeros(3, 4), np.ones((3, 2))
+    actions, log_prob = Shifted(2).sample_with_log_prob(parameters, noise)
+    plain, plain_log_prob = Gaussian(2).sample_with_log_prob(parameters, noise)
+    torch.testing.assert_close(actions, plain + 100)
+    torch.testing.assert_close(log_prob, plain_log_prob + 7)
+
+
+def test_actions_are_drawn_without_gradients() -> None:
+    logits = torch.zeros(3, 4, requires_grad=True)
+    assert not Categorical(4).sample_with_log_prob(logits, np.full(3, 0.5))[1].requires_grad
