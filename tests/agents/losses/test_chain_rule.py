@@ -240,9 +240,24 @@ class Named(torch.autograd.Function):
         return slopes[0].sum().expand_as(context.chain_rule)
 
 
-def test_a_loss_of_another_node_or_with_a_hook_is_autograds() -> None:
+def test_a_loss_of_another_node_is_autograds() -> None:
     assert gradients_of(Named.apply(torch.ones(2, requires_grad=True))) is None  # type: ignore[no-untyped-call]
     assert gradients_of(torch.ones(2)) is None
+
+
+class WithHook(SAC):
+    """A user's own agent, which changes the gradients of SAC's losses by a hook."""
+
+    def loss(self, networks: Any, batch: Any, rng: np.random.Generator) -> LossOutput:
+        output = super().loss(networks, batch, rng)
+        output.loss.register_hook(lambda slope: 0.0 * slope)  # type: ignore[no-untyped-call]
+        return output
+
+
+def test_a_hook_on_the_loss_is_called() -> None:
+    gradients = learner_of(WithHook).gradients()
+    assert gradients and not any(gradient.any() for gradient in gradients.values())
+    assert learner_of(SAC).gradients()["log_temperature"] != 0
 
 
 # PPO.
