@@ -9,8 +9,8 @@ table has.
     python -m benchmarks.studies.minatar_scores results/minatar/results.csv [--output FILE] [--beside results.csv]
 
 Prints the tables of docs/results/minatar.md, one for each delay. ``--beside`` takes the results of
-configs/sweeps/minatar_impact.gin, whose ways have no rows in the table: it prints their scores, their interquartile
-means over the games, and the difference from each way of the grid at the same delay.
+configs/sweeps/minatar_impact.gin or minatar_fast.gin, whose ways have no rows in the table: it prints their scores,
+their interquartile means over the games, and the difference from each way at the same delay.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def table_of(results: Sequence[Mapping[str, str]], random: Mapping[str, float]) 
     Raises:
         ValueError: The rows are not of this sweep, or no trial has a score.
     """
-    _refuse_others("results must be those of configs/sweeps/minatar.gin", results)
+    _refuse_others("results must be those of configs/sweeps/minatar.gin", results, NOOPS)
     scores: dict[tuple[str, str, int], dict[str, float]] = defaultdict(dict)
     players: dict[str, dict[str, float]] = defaultdict(dict)
     for row in results:
@@ -85,10 +85,11 @@ def table_of(results: Sequence[Mapping[str, str]], random: Mapping[str, float]) 
     return rows
 
 
-def _refuse_others(rule: str, results: Sequence[Mapping[str, str]]) -> None:
+def _refuse_others(rule: str, results: Sequence[Mapping[str, str]], *columns_too: str) -> None:
     """Raise a ValueError, which begins with `rule`, if results lack a column of a sweep over MinAtar's games."""
     columns = results[0] if results else {}
-    lacking = [name for name in ("arm", GAME, DELAY, NOOPS, "seed", "metric", "value") if name not in columns]
+    wanted = ("arm", GAME, DELAY, "seed", "metric", "value", *columns_too)
+    lacking = [name for name in wanted if name not in columns]
     if lacking:
         raise ValueError(f"{rule}, got none with {', '.join(lacking)}")
 

@@ -72,10 +72,11 @@ def test_the_table_has_the_means_that_plot_draws(
     assert "| `asterix` | 8.0 [7.0, 9.0] | " in printed
 
 
+@pytest.mark.parametrize("bound", [f"{D}, {N} = (8, 0)", f"{D} = 8"])
 def test_ways_of_another_sweep_stand_beside_those_of_the_grid(
-    results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    bound: str, results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    arms = {"told, IMPACT": [f"{D}, {N} = (8, 0)"]}
+    arms = {"told, IMPACT": [bound]}
     grid = [f"{GAME} = 'asterix', 'breakout'"]
     other = made_up_sweep(tmp_path / "impact", grid, arms, score=lambda point, seed: {"final_return": 3.0 + seed})
     arguments = [str(results), "--output", str(tmp_path / "scores.csv"), "--beside", str(other / "results.csv")]
