@@ -45,8 +45,8 @@ FAST_PATH = Remedy(
     "a small network fits into a frame",
     "fast path",
     'FreshObservation(RealtimeDelay(env, delay={d}, default_action="repeat"))',
-    (*_TOLD, "create_actor_critic.fast = @fast/MinAtarTorso"),
-    "0.84 at 8 frames; 0.54 if the fast path is itself a frame late; the small network alone, in time, 0.95",
+    ("create_actor_critic.hidden = (128,)", "create_actor_critic.fast = @fast/MinAtarTorso"),
+    "0.91 at 8 frames; told too 0.84, and 0.54 a frame late; the small network alone, in time, 0.95",
 )
 TOLD = Remedy(
     "as many inferences run at a time as one takes frames",
