@@ -85,10 +85,10 @@ def table_of(results: Sequence[Mapping[str, str]], random: Mapping[str, float]) 
     return rows
 
 
-def _refuse_others(rule: str, results: Sequence[Mapping[str, str]], *columns_too: str) -> None:
+def _refuse_others(rule: str, results: Sequence[Mapping[str, str]], *further: str) -> None:
     """Raise a ValueError, which begins with `rule`, if results lack a column of a sweep over MinAtar's games."""
     columns = results[0] if results else {}
-    wanted = ("arm", GAME, DELAY, "seed", "metric", "value", *columns_too)
+    wanted = ("arm", GAME, DELAY, "seed", "metric", "value", *further)
     lacking = [name for name in wanted if name not in columns]
     if lacking:
         raise ValueError(f"{rule}, got none with {', '.join(lacking)}")
