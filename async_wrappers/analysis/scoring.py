@@ -41,8 +41,8 @@ from async_wrappers.printing import OwnCodeFailed, in_one_line
 from async_wrappers.wrappers.delay import RealtimeDelay
 
 DELAYS = (0, 2, 8)  # frames, the grid's
-# Those of the grid that are late with all they do, in its order, and the fast path.
-WAYS = ("sequential", "asynchronous", "core at release", "chunks", "told", "fast path")
+# Those of the grid that are late with all they do, in its order, and the fast path: told nothing, and told.
+WAYS = ("sequential", "asynchronous", "core at release", "chunks", "told", "fast path alone", "fast path")
 COLUMNS = ("game", "way", "delay", "seeds", "mean", "low", "high", "random")  # of minatar_scores.csv
 PLAYED = ("asynchronous", "sequential")  # the ways that any policy can play
 _NAMES = ("game", "delay", "env")  # what a factory may ask for

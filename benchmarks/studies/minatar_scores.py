@@ -9,8 +9,8 @@ table has.
     python -m benchmarks.studies.minatar_scores results/minatar/results.csv [--output FILE] [--beside results.csv]
 
 Prints the tables of docs/results/minatar.md, one for each delay. ``--beside`` takes the results of
-configs/sweeps/minatar_impact.gin or minatar_fast.gin, whose ways have no rows in the table: it prints their scores,
-their interquartile means over the games, and the difference from each way at the same delay.
+configs/sweeps/minatar_fast.gin, whose fast path alone has rows too, or of minatar_impact.gin, whose ways have none: it
+prints their scores, their interquartile means over the games, and the difference from each way at the same delay.
 """
 
 from __future__ import annotations
@@ -46,13 +46,12 @@ def table_of(results: Sequence[Mapping[str, str]], random: Mapping[str, float]) 
     """Return the rows of the table, game by game.
 
     Args:
-        results: The rows of a sweep's results.csv.
+        results: The rows of a sweep's results.csv, and of others beside it.
         random: The random player's score of games without finished trials, by game.
 
     Raises:
         ValueError: The rows are not of this sweep, or no trial has a score.
     """
-    _refuse_others("results must be those of configs/sweeps/minatar.gin", results, NOOPS)
     scores: dict[tuple[str, str, int], dict[str, float]] = defaultdict(dict)
     players: dict[str, dict[str, float]] = defaultdict(dict)
     for row in results:
@@ -61,7 +60,7 @@ def table_of(results: Sequence[Mapping[str, str]], random: Mapping[str, float]) 
         if way not in WAYS or math.isnan(value):
             continue
         game = find_minatar_game(row[GAME])
-        if int(row[NOOPS]) != _NOOPS.get(way, lambda _: 0)(delay):
+        if int(row.get(NOOPS, 0)) != _NOOPS.get(way, lambda _: 0)(delay):
             raise ValueError(f"{NOOPS} must be that of {way} at a delay of {delay} frames, got {row[NOOPS]}")
         if row["metric"] == SCORE:
             scores[game, way, delay][row["seed"]] = value
@@ -137,13 +136,14 @@ def over_games(results: Sequence[Mapping[str, str]]) -> Aggregate:
 
 def beside_in_words(results: Sequence[Mapping[str, str]], others: Sequence[Mapping[str, str]]) -> str:
     """Return other ways' scores on each game, their means over games, and their differences from the grid's ways."""
-    names = list(dict.fromkeys(row["arm"] for row in others))
+    names = {row["arm"] for row in others}
     lines = []
-    for name, game in product(names, MINATAR_GAMES):
-        of = [row for row in others if row["arm"] == name and row["metric"] == SCORE]
+    for way, game in product(dict.fromkeys((row["arm"], row[DELAY]) for row in others), MINATAR_GAMES):
+        of = [row for row in others if (row["arm"], row[DELAY]) == way and row["metric"] == SCORE]
         values = [float(row["value"]) for row in of if find_minatar_game(row[GAME]) == game]
         if values:
-            lines.append(f"{name}, {game}: {_estimate(statistics.fmean(values), *bootstrap_interval(values))}")
+            mean = _estimate(statistics.fmean(values), *bootstrap_interval(values))
+            lines.append(f"{way[0]}, delay {way[1]}, {game}: {mean}")
     found = over_games([*results, *others])
     lines += [
         f"{way.name}, delay {way.x:g}: interquartile mean {way.value:.3f} [{way.low:.3f}, {way.high:.3f}] over "
@@ -175,13 +175,12 @@ def main() -> None:
     parser.add_argument("--beside", type=Path, help="results.csv of another sweep of these games")
     arguments = parser.parse_args()
     try:
-        results = read_csv(arguments.results)
-        rows = table_of(results, read_reference().random)
-        beside = ""
+        results, others = read_csv(arguments.results), []
+        _refuse_others("results must be those of configs/sweeps/minatar.gin", results, NOOPS)
         if arguments.beside is not None:
             others = read_csv(arguments.beside)
             _refuse_others("--beside must be the results of a sweep like configs/sweeps/minatar_impact.gin", others)
-            beside = f"\n{beside_in_words(results, others)}"
+        rows = table_of([*results, *others], read_reference().random)
     except (ValueError, OSError) as error:
         parser.exit(2, f"{parser.prog}: {error}\n")
     text = io.StringIO()
@@ -191,8 +190,8 @@ def main() -> None:
     write_text_atomically(arguments.output, text.getvalue())
     print(f"{arguments.output}: {sum('way' in row for row in rows)} rows\n")
     print(tables_in_words(rows))
-    if beside:
-        print(beside)
+    if others:
+        print(f"\n{beside_in_words(results, others)}")
 
 
 if __name__ == "__main__":

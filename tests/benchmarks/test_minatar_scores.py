@@ -84,7 +84,7 @@ def test_ways_of_another_sweep_stand_beside_those_of_the_grid(
     main()
     printed = capsys.readouterr().out.splitlines()
     # Random play is 0.5, and without delay the three seeds score 10 to 12.
-    assert "told, IMPACT, asterix: 4.0 [3.0, 5.0]" in printed
+    assert "told, IMPACT, delay 8, asterix: 4.0 [3.0, 5.0]" in printed
     mean = (4.0 - 0.5) / (11.0 - 0.5)
     assert any(line.startswith(f"told, IMPACT, delay 8: interquartile mean {mean:.3f} [") for line in printed)
     lead = (4.0 - 3.0) / (11.0 - 0.5)
@@ -136,7 +136,7 @@ def test_the_shares_of_the_ways_that_a_plan_recommends_are_those_of_the_results(
     }
     words = {
         which_way.FAST_PATH: [
-            ("fast alone", 8),
+            ("fast path alone", 8),
             ("fast path", 8),
             ("fast path, a frame late", 8),
             ("fast network alone", 0),

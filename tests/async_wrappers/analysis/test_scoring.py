@@ -330,17 +330,18 @@ class TestArithmetic:
         found = MinAtarScores("asynchronous", "noop", 0, found.played, Reference(scores, found.reference.random))
         rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in str(found).splitlines() if line[:1] == "|"]
         assert rows[0] == ["game", "policy", "random", "delay 8", "normalised 8"]
-        assert rows[2:9] == [
+        assert rows[2:10] == [
             ["breakout", "yours", "1.0", "3.0 [2.0, 4.0]", "0.50"],
             ["", "ours, sequential", "", "-", "-"],
             ["", "ours, asynchronous", "", "-", "-"],
             ["", "ours, core at release", "", "-", "-"],
             ["", "ours, chunks", "", "4.0 [3.0, 5.0]", "0.75"],
             ["", "ours, told", "", "-", "-"],
+            ["", "ours, fast path alone", "", "-", "-"],
             ["", "ours, fast path", "", "-", "-"],
         ]
-        assert rows[9] == ["over games", "yours", "", "", "0.50 [0.25, 0.75]"]
-        assert rows[-3] == ["", "ours, chunks", "", "", "0.75"]
+        assert rows[10] == ["over games", "yours", "", "", "0.50 [0.25, 0.75]"]
+        assert rows[-4] == ["", "ours, chunks", "", "", "0.75"]
         json.dumps(found.to_dict(), allow_nan=False)
 
     def test_without_delay_sequential_play_is_asynchronous_play(self) -> None:
