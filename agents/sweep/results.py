@@ -18,7 +18,7 @@ import sys
 import time
 import zlib
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from importlib import metadata
@@ -40,6 +40,7 @@ HPARAMS = ".hparams"
 # In the directory of a trial that has been sent; holds the run's id.
 WANDB = "wandb_run.txt"
 CHECK = "check"
+ELSEWHERE = "elsewhere"  # in the file of a trial that another machine has run
 CSV, PARQUET, MANIFEST = "results.csv", "results.parquet", "manifest.json"
 _MOST_NAMED = 3  # environments, or agents, in a title
 _PACKAGES = ("torch", "numpy", "gymnasium", "ale-py", "pyboy", "gin-config", "ray", "async-wrappers")
@@ -55,16 +56,22 @@ def _finished(base_dir: Path, plan: SweepPlan) -> Iterator[tuple[Trial, Path]]:
 
 def _metrics(directory: Path) -> dict[str, Any]:
     """Return a finished trial's metrics: numbers, and lists with a number per iteration."""
+    facts = _result(directory)
+    return {**facts["metrics"], "seconds": facts["seconds"]}
+
+
+def _result(directory: Path) -> dict[str, Any]:
+    """Return what a finished trial's file says: "metrics", "seconds", and `ELSEWHERE` of one taken from a table."""
     path = directory / RESULT
     with refuse_damage(path, "remove it, and let the sweep run that trial again"):
         facts = json.loads(path.read_text(encoding="utf-8"))
-        return {**facts["metrics"], "seconds": facts["seconds"]}
+        return {**facts, "metrics": {**facts["metrics"]}, "seconds": float(facts["seconds"])}
 
 
-def seconds_of(directory: Path) -> float:
-    """Return how long a finished trial took."""
-    seconds: float = _metrics(directory)["seconds"]
-    return seconds
+def seconds_here(directories: Iterable[Path]) -> list[float]:
+    """Return how long finished trials took, of those that were not taken from another machine's table."""
+    results = [_result(each) for each in directories if trial_status(each) == "finished"]
+    return [facts["seconds"] for facts in results if not facts.get(ELSEWHERE)]
 
 
 def _rows(base_dir: Path, plan: SweepPlan) -> Iterator[dict[str, Any]]:

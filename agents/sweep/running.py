@@ -22,7 +22,7 @@ from tqdm import tqdm
 from async_wrappers.agents.experiment.metrics import ProgressFile
 from async_wrappers.agents.experiment.progress import EVERY, rate_in_words
 from async_wrappers.agents.sweep.plan import Trial
-from async_wrappers.agents.sweep.results import seconds_of
+from async_wrappers.agents.sweep.results import seconds_here
 from async_wrappers.agents.sweep.trial import FAILURE, RESULT, trial_status
 from async_wrappers.agents.timing import duration
 from async_wrappers.printing import printable
@@ -38,7 +38,7 @@ class TrialsShown:
     Args:
         trials: Those that this call is about, by directory.
         jobs: How many run at a time; None for as many as happen to.
-        trial_seconds: About how long a trial takes, until one has ended or says it; None if not known.
+        trial_seconds: About how long a trial takes, until one has ended here or says it; None if not known.
         ended: Called with the directory of a trial that has ended.
         clock: Gives the time in seconds.
         every: Seconds between two lines.
@@ -121,8 +121,7 @@ class TrialsShown:
         """Return how long the trials that are left will take, in words; empty where nothing is known of it."""
         now, told = self._clock(), {each: progress_of(each).get("left") for each in self._begun}
         known = [now - self._begun[each] + left for each, left in told.items() if left is not None]
-        done = [seconds_of(each) for each in self._trials if trial_status(each) == "finished"]
-        seconds = done or known or [self._trial_seconds]
+        seconds = seconds_here(self._trials) or known or [self._trial_seconds]
         if seconds[0] is None or (self._jobs is None and not self._begun):
             return ""
         each_takes = sum(seconds) / len(seconds)

@@ -24,10 +24,11 @@ from async_wrappers.agents.experiment.lock import alone_in
 from async_wrappers.agents.sweep.grid import Grid, points_from_values, points_with
 from async_wrappers.agents.sweep.plan import Sweep, SweepPlan, check_engine, is_continued, write_plan
 from async_wrappers.agents.sweep.results import (
+    ELSEWHERE,
     check_parquet,
     check_wandb,
     results_in,
-    seconds_of,
+    seconds_here,
     write_manifest,
     write_results,
     write_to_trackers,
@@ -221,11 +222,11 @@ def run_sweep(
 
 
 def _take(table: Path, results: Mapping[str, Mapping[str, Any]], trials: Path) -> None:
-    """Write the results of trials that another machine has finished, and that have none here."""
+    """Write the results of trials that another machine has finished, and that have none here, marked as such."""
     taken = [name for name in results if trial_status(trials / name) != "finished"]
     for name in taken:
         (trials / name).mkdir(parents=True, exist_ok=True)
-        write_text_atomically(trials / name / RESULT, json.dumps(results[name], indent=1) + "\n")
+        write_text_atomically(trials / name / RESULT, json.dumps({**results[name], ELSEWHERE: True}, indent=1) + "\n")
         (trials / name / FAILURE).unlink(missing_ok=True)
     print(f"{len(taken)} finished trials taken from {printable(table)}", flush=True)
 
@@ -255,8 +256,8 @@ def forget_replay(base_dir: Path) -> None:
 
 
 def estimated_seconds(base_dir: Path, trials: int, jobs: int | None, trial_seconds: float | None) -> float | None:
-    """Return how long `trials` more will take: by the trials that have finished, else by `trial_seconds`, if known."""
-    done = [seconds_of(path.parent) for path in (base_dir / "trials").glob(f"*/{RESULT}")]
+    """Return how long `trials` more will take: by those that have finished here, else by `trial_seconds`, if known."""
+    done = seconds_here((base_dir / "trials").glob("*"))
     each = sum(done) / len(done) if done else trial_seconds
     return None if each is None or jobs is None else each * trials / min(jobs, max(trials, 1))
 

@@ -21,7 +21,14 @@ from tensorboard.plugins.hparams import metadata
 from async_wrappers.agents.experiment.metrics import EventWriter
 from async_wrappers.agents.sweep.grid import Point
 from async_wrappers.agents.sweep.plan import SweepPlan, read_plan
-from async_wrappers.agents.sweep.results import read_csv, read_rows, results_in, write_results, write_to_trackers
+from async_wrappers.agents.sweep.results import (
+    read_csv,
+    read_rows,
+    results_in,
+    seconds_here,
+    write_results,
+    write_to_trackers,
+)
 from async_wrappers.agents.sweep.sweeping import sweep
 from tests.worlds.forks import fork_trials
 from tests.worlds.sweeps import facts, play
@@ -185,6 +192,7 @@ def test_trials_of_another_machines_table_are_not_run_again(tmp_path: Path, caps
     assert facts(tmp_path / "here") == facts(tmp_path / "whole")
     played = {path.parent.name for path in (tmp_path / "here" / "trials").glob("*/starts")}
     assert played == {f"{number:04}" for number in (*range(2), *range(4, 6))}
+    assert len(seconds_here((tmp_path / "here" / "trials").glob("*"))) == 4
 
 
 @settings(deadline=None)

@@ -413,6 +413,9 @@ def test_the_estimate_comes_from_finished_trials_or_else_from_the_settings(tmp_p
         (directory / "result.json").write_text(json.dumps({"metrics": {}, "seconds": seconds}))
     assert estimated_seconds(tmp_path, 10, 2, 60.0) == 75.0
     assert estimated_seconds(tmp_path, 1, 2, 60.0) == 15.0
+    (taken := tmp_path / "trials" / "2").mkdir()
+    (taken / "result.json").write_text(json.dumps({"metrics": {}, "seconds": 900.0, "elsewhere": True}))
+    assert estimated_seconds(tmp_path, 10, 2, 60.0) == 75.0
     (directory / "result.json").write_text("{")
     with pytest.raises(ValueError, match=r"1/result.json is damaged .*: remove it, and let the sweep run that trial"):
         estimated_seconds(tmp_path, 10, 2, None)
