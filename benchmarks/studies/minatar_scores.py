@@ -6,11 +6,13 @@ row has the mean over seeds with its 95 % percentile-bootstrap interval, and the
 trials without delay of the one in their closing tables. A game without such trials keeps the random player that the
 table has.
 
-    python -m benchmarks.studies.minatar_scores results/minatar/results.csv [--output FILE] [--beside results.csv]
+    python -m benchmarks.studies.minatar_scores results/minatar/results.csv [--output FILE]
+        [--beside results.csv [--named WAY DELAY]]
 
 Prints the tables of docs/results/minatar.md, one for each delay. ``--beside`` takes the results of
 configs/sweeps/minatar_fast.gin, whose fast path alone has rows too, or of minatar_impact.gin, whose ways have none: it
-prints their scores, their interquartile means over the games, and the difference from each way at the same delay.
+prints their scores, their interquartile means over the games, and the difference from each way at the same delay. A
+sweep without arms, such as that of configs/sweeps/reincarnation_six_frames.gin, has its way and delay by ``--named``.
 """
 
 from __future__ import annotations
@@ -173,13 +175,21 @@ def main() -> None:
     parser.add_argument("results", type=Path, help="results.csv of the sweep")
     parser.add_argument("--output", type=Path, default=TABLE, help="the table that comes with the package")
     parser.add_argument("--beside", type=Path, help="results.csv of another sweep of these games")
+    words = "way and delay of the other sweep, where it binds neither"
+    parser.add_argument("--named", nargs=2, metavar=("WAY", "DELAY"), help=words)
     arguments = parser.parse_args()
     try:
         results, others = read_csv(arguments.results), []
         _refuse_others("results must be those of configs/sweeps/minatar.gin", results, NOOPS)
         if arguments.beside is not None:
             others = read_csv(arguments.beside)
-            _refuse_others("--beside must be the results of a sweep like configs/sweeps/minatar_impact.gin", others)
+            if arguments.named is not None:
+                way, delay = arguments.named
+                if not delay.isdecimal():
+                    raise ValueError(f"--named must end with a delay in whole frames, got {delay}")
+                others = [{DELAY: delay, **row, "arm": row.get("arm") or way} for row in others]
+            rule = "--beside must be the results of a sweep like configs/sweeps/minatar_impact.gin, or --named"
+            _refuse_others(rule, others)
         rows = table_of([*results, *others], read_reference().random)
     except (ValueError, OSError) as error:
         parser.exit(2, f"{parser.prog}: {error}\n")

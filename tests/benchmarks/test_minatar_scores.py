@@ -91,6 +91,21 @@ def test_ways_of_another_sweep_stand_beside_those_of_the_grid(
     assert any(line.startswith(f"told, IMPACT minus asynchronous, delay 8: {lead:.3f} [") for line in printed)
 
 
+def test_a_sweep_without_arms_is_named(
+    results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    grid = [f"{GAME} = 'asterix', 'breakout'"]
+    other = made_up_sweep(tmp_path / "students", grid, score=lambda point, seed: {"final_return": 3.0 + seed})
+    arguments = [str(results), "--output", str(tmp_path / "scores.csv"), "--beside", str(other / "results.csv")]
+    monkeypatch.setattr(sys, "argv", ["minatar_scores", *arguments, "--named", "student", "8"])
+    main()
+    assert "student, delay 8, asterix: 4.0 [3.0, 5.0]" in capsys.readouterr().out.splitlines()
+    monkeypatch.setattr(sys, "argv", ["minatar_scores", *arguments, "--named", "student", "eight"])
+    with pytest.raises(SystemExit, match=r"^2$"):
+        main()
+    assert "--named must end with a delay in whole frames, got eight" in capsys.readouterr().err
+
+
 def test_another_table_beside_the_grid_is_refused_in_one_sentence(
     results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -99,7 +114,7 @@ def test_another_table_beside_the_grid_is_refused_in_one_sentence(
     monkeypatch.setattr(sys, "argv", ["minatar_scores", *arguments, "--beside", str(tmp_path / "other.csv")])
     with pytest.raises(SystemExit, match=r"^2$"):
         main()
-    said = "--beside must be the results of a sweep like configs/sweeps/minatar_impact.gin, got none with arm"
+    said = "a sweep like configs/sweeps/minatar_impact.gin, or --named, got none with arm"
     assert said in capsys.readouterr().err
     assert not made.exists()
 
