@@ -25,7 +25,7 @@ is written anew after each cell, and a cell that it has is not played again. A r
 
 Prints the mean scores with 95 % bootstrap intervals over episodes; and over the games, as `score` does for a policy of
 a user's: the interquartile mean of the games' normalised mean scores, beside those of the ways that were trained.
-``--draw`` draws docs/results_minatar.png from docs/results/minatar.csv and the table.
+``--draw`` draws docs/results_minatar.png: the grid, a fast path alone and students from their sweeps, and the table.
 """
 
 from __future__ import annotations
@@ -60,6 +60,7 @@ from benchmarks.studies.minatar_scores import DELAY, GAME, RANDOM, SCORE
 from benchmarks.studies.trials import DOCS
 
 RESULTS, OUTPUT = DOCS / "results" / "minatar.csv", DOCS / "results" / "minatar_limit.csv"
+FAST, STUDENTS = DOCS / "results" / "minatar_fast.csv", DOCS / "results" / "minatar_students.csv"
 PICTURE = DOCS / "results_minatar.png"
 COLUMNS = ("arm", "game", "delay", "action", "episode", "score")
 FORETOLD = 1  # the first word of the seed of a foretold future; the second one is the episode's seed
@@ -320,7 +321,7 @@ def draw(results: Sequence[Mapping[str, str]], found: Mapping[Cell, Scores], pat
     """Draw the ways of a sweep, a panel for each game, and beside them what is foretold and the best constant action.
 
     Args:
-        results: The rows of the sweep's results.csv.
+        results: The rows of the results.csv of the sweep, and of others beside it.
         found: The table.
         path: The picture.
     """
@@ -375,7 +376,13 @@ def main() -> None:
     print(in_words(found))
     print(over_games(found))
     if arguments.draw:
-        draw(read_csv(RESULTS), found, PICTURE)
+        # As many ways as there are colours: not those of a fast path that score less than it alone.
+        grid = [row for row in read_csv(RESULTS) if not row["arm"].startswith("fast path")]
+        # The trials of each sweep are numbered from 0.
+        alone = [{**row, "trial": f"fast {row['trial']}"} for row in read_csv(FAST) if row["arm"] in WAYS]
+        own = {"arm": "student", DELAY: "8"}
+        students = [{**row, **own, "trial": f"student {row['trial']}"} for row in read_csv(STUDENTS)]
+        draw([*grid, *alone, *students], found, PICTURE)
         print(PICTURE)
 
 
