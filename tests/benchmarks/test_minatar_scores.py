@@ -144,7 +144,8 @@ def test_other_tables_are_refused_in_one_sentence(
 
 def test_the_shares_of_the_ways_that_a_plan_recommends_are_those_of_the_results() -> None:
     students = [{**row, "arm": "student", D: "8"} for row in read_csv(RESULTS.with_name("minatar_students.csv"))]
-    found = over_games([*read_csv(RESULTS), *read_csv(RESULTS.with_name("minatar_fast.csv")), *students]).scores
+    others = [row for name in ("fast", "impact") for row in read_csv(RESULTS.with_name(f"minatar_{name}.csv"))]
+    found = over_games([*read_csv(RESULTS), *others, *students]).scores
     shares = {
         way: f"{interquartile_mean(np.concatenate([*games.values()])):.2f}"
         for way, games in found.items()
@@ -155,10 +156,11 @@ def test_the_shares_of_the_ways_that_a_plan_recommends_are_those_of_the_results(
             ("fast path alone", 8),
             ("fast path alone", 2),
             ("fast path", 8),
+            ("fast path, IMPACT", 8),
             ("fast path, a frame late", 8),
             ("fast network alone", 0),
         ],
-        which_way.TOLD: [("told", 8), ("student", 8), ("asynchronous", 8), ("asynchronous", 2)],
+        which_way.TOLD: [("told", 8), ("told", 2), ("student", 8), ("asynchronous", 8), ("asynchronous", 2)],
         which_way.CHUNKS: [("chunks", 8), ("chunks", 2)],
         which_way.SEQUENTIAL: [("sequential", 8), ("sequential", 2)],
     }
