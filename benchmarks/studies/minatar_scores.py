@@ -36,7 +36,6 @@ from async_wrappers.analysis.scoring import COLUMNS, WAYS, read_reference
 from async_wrappers.envs.minatar import MINATAR_GAMES, find_minatar_game
 from async_wrappers.files import write_text_atomically
 
-TABLE = Path(__file__).resolve().parents[2] / "async_wrappers" / "analysis" / "minatar_scores.csv"
 GAME, DELAY, NOOPS = "create_minatar_environment.game", "RealtimeDelay.delay", "RealtimeDelay.noops"
 SCORE, RANDOM = "final_return", "random_return"
 _TOP = ("asynchronous", 0.0)  # the way and the delay whose normalised score is 1
@@ -173,7 +172,8 @@ def main() -> None:
     """Write the table, print how many of its rows there are, and the rows in words."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("results", type=Path, help="results.csv of the sweep")
-    parser.add_argument("--output", type=Path, default=TABLE, help="the table that comes with the package")
+    words = "write the table here; async_wrappers/analysis/minatar_scores.csv comes with the package"
+    parser.add_argument("--output", type=Path, help=words)
     parser.add_argument("--beside", type=Path, help="results.csv of another sweep of these games")
     words = "way and delay of the other sweep, where it binds neither"
     parser.add_argument("--named", nargs=2, metavar=("WAY", "DELAY"), help=words)
@@ -197,8 +197,9 @@ def main() -> None:
     writer = csv.DictWriter(text, COLUMNS, restval="", lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
-    write_text_atomically(arguments.output, text.getvalue())
-    print(f"{arguments.output}: {sum('way' in row for row in rows)} rows\n")
+    if arguments.output is not None:
+        write_text_atomically(arguments.output, text.getvalue())
+        print(f"{arguments.output}: {sum('way' in row for row in rows)} rows\n")
     print(tables_in_words(rows))
     if others:
         print(f"\n{beside_in_words(results, others)}")
