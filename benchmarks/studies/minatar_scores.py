@@ -85,6 +85,16 @@ def table_of(results: Sequence[Mapping[str, str]], random: Mapping[str, float]) 
     return rows
 
 
+def _read(name: str, path: Path) -> list[dict[str, str]]:
+    """Return the rows of a table; refuse in one sentence, which begins with the argument's name, what is none."""
+    try:
+        return read_csv(path)
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise ValueError(f"{name} must be a results.csv that a sweep has written, got {path} ({error})") from None
+    except AttributeError:  # a row with fewer cells than columns, or with more
+        raise ValueError(f"{name} must be a results.csv that a sweep has written, got {path}") from None
+
+
 def _refuse_others(rule: str, results: Sequence[Mapping[str, str]], *further: str) -> None:
     """Raise a ValueError, which begins with `rule`, if results lack a column of a sweep over MinAtar's games."""
     columns = results[0] if results else {}
@@ -179,10 +189,12 @@ def main() -> None:
     parser.add_argument("--named", nargs=2, metavar=("WAY", "DELAY"), help=words)
     arguments = parser.parse_args()
     try:
-        results, others = read_csv(arguments.results), []
+        results, others = _read("results", arguments.results), []
         _refuse_others("results must be those of configs/sweeps/minatar.gin", results, NOOPS)
+        if arguments.named is not None and arguments.beside is None:
+            raise ValueError(f"--named must come with --beside, got {' '.join(arguments.named)}")
         if arguments.beside is not None:
-            others = read_csv(arguments.beside)
+            others = _read("--beside", arguments.beside)
             if arguments.named is not None:
                 way, delay = arguments.named
                 if not delay.isdecimal():
@@ -191,7 +203,7 @@ def main() -> None:
             rule = "--beside must be the results of a sweep like configs/sweeps/minatar_impact.gin, or --named"
             _refuse_others(rule, others)
         rows = table_of([*results, *others], read_reference().random)
-    except (ValueError, OSError) as error:
+    except ValueError as error:
         parser.exit(2, f"{parser.prog}: {error}\n")
     text = io.StringIO()
     writer = csv.DictWriter(text, COLUMNS, restval="", lineterminator="\n")

@@ -104,6 +104,10 @@ def test_a_sweep_without_arms_is_named(
     with pytest.raises(SystemExit, match=r"^2$"):
         main()
     assert "--named must end with a delay in whole frames, got eight" in capsys.readouterr().err
+    monkeypatch.setattr(sys, "argv", ["minatar_scores", str(results), "--named", "student", "8"])
+    with pytest.raises(SystemExit, match=r"^2$"):
+        main()
+    assert "--named must come with --beside, got student 8" in capsys.readouterr().err
 
 
 def test_another_table_beside_the_grid_is_refused_in_one_sentence(
@@ -116,6 +120,14 @@ def test_another_table_beside_the_grid_is_refused_in_one_sentence(
         main()
     said = "a sweep like configs/sweeps/minatar_impact.gin, or --named, got none with arm"
     assert said in capsys.readouterr().err
+    for name, text in (("page.md", "# A page\n\nwith, commas\n"), ("nowhere.csv", None)):
+        path = tmp_path / name
+        if text is not None:
+            path.write_text(text)
+        monkeypatch.setattr(sys, "argv", ["minatar_scores", *arguments, "--beside", str(path)])
+        with pytest.raises(SystemExit, match=r"^2$"):
+            main()
+        assert f"--beside must be a results.csv that a sweep has written, got {path}" in capsys.readouterr().err
     assert not made.exists()
 
 
@@ -160,7 +172,7 @@ def test_the_shares_of_the_ways_that_a_plan_recommends_are_those_of_the_results(
             ("fast path, a frame late", 8),
             ("fast network alone", 0),
         ],
-        which_way.TOLD: [("told", 8), ("told", 2), ("student", 8), ("asynchronous", 8), ("asynchronous", 2)],
+        which_way.TOLD: [("told", 8), ("student", 8), ("told", 2), ("asynchronous", 8), ("asynchronous", 2)],
         which_way.CHUNKS: [("chunks", 8), ("chunks", 2)],
         which_way.SEQUENTIAL: [("sequential", 8), ("sequential", 2)],
     }
